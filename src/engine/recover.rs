@@ -1,4 +1,4 @@
-//! Seals what a supervisor left behind when it died.
+//! Finalizes and seals the journals of supervisors that died.
 
 use super::EngineError;
 use super::left::Left;
@@ -10,27 +10,27 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The first entry alone is longer than this, and is durable before anything begins.
+/// A shorter journal has no attempt: the first entry is longer, and is durable before the attempt begins.
 const MAY_HOLD_AN_ATTEMPT: u64 = 512;
 
-/// How long a command waits, for all journals together, for locks that dead supervisors left to their workers.
+/// How long a command waits, for all journals together, for locks of dead supervisors that their workers still have.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// A journal that was found, and what became of it.
+/// The result for one journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovered {
-    /// Its attempt was sealed.
+    /// The attempt was sealed.
     Sealed(AttemptId),
-    /// It held nothing that began.
+    /// The journal had no attempt and was removed.
     Removed(PathBuf),
-    /// It is of another host, where its owner may be alive.
+    /// The journal belongs to another host, where its owner may be alive.
     Elsewhere(PathBuf),
-    /// It cannot be read by this ledger.
+    /// This ledger cannot read the journal.
     Unreadable(PathBuf, String),
 }
 
 impl Recovered {
-    /// Why a run cannot be executed here for as long as that journal lies there.
+    /// The error if this journal locks the run, so that it cannot be executed here.
     pub(super) fn blocks(self, run: RunId) -> Option<EngineError> {
         let (Self::Elsewhere(journal) | Self::Unreadable(journal, _)) = self else { return None };
         let name = journal.file_name()?.to_string_lossy().into_owned();
@@ -41,7 +41,7 @@ impl Recovered {
 /// Seals every journal whose owner is gone.
 ///
 /// # Errors
-/// If the journals cannot be listed or locked, or the ledger cannot be written; what was sealed before stays sealed.
+/// If the journals cannot be listed or locked, or the ledger cannot be written. What was sealed before stays sealed.
 pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
     let dir = store.journals();
     if journal::list(&dir)?.is_empty() {
@@ -71,14 +71,15 @@ fn recover_behind(_gate: &Gate, store: &Store) -> Result<Vec<Recovered>, EngineE
     Ok(found)
 }
 
-/// Seals a journal of that name, also one of another host: whoever asks for it says that its owner is gone. None if it is being written, or is not there.
+/// Seals the journal with this name, even of another host: the caller states that its owner is gone. `None` if it is
+/// being written or missing.
 ///
 /// # Errors
 /// As [`recover`].
 pub fn recover_left(store: &Store, name: &OsStr) -> Result<Option<Recovered>, EngineError> {
     let dir = store.journals();
     let find = || Ok::<_, EngineError>(journal::list(&dir)?.into_iter().find(|path| path.file_name() == Some(name)));
-    // The gate makes the folder that it is to hold still.
+    // Entering the gate would create the folder.
     if find()?.is_none() {
         return Ok(None);
     }
@@ -86,10 +87,11 @@ pub fn recover_left(store: &Store, name: &OsStr) -> Result<Option<Recovered>, En
     find()?.map_or(Ok(None), |path| recover_one(store, &path, true, Instant::now() + MOMENT))
 }
 
-/// Whether somebody writes that journal.
+/// Whether a process writes the journal.
 ///
-/// The lock decides. A process number does not: a supervisor in another process-id namespace cannot be seen from here. But one that dies while it starts a worker leaves the
-/// lock to it for the moment until its program begins; that is waited for, up to the moment `until`, where nobody of the number is seen.
+/// The lock decides, not the pid, because a supervisor in another PID namespace is not visible here. But a supervisor
+/// that dies while it starts a worker leaves the lock to it until the worker's `exec`. If the pid is gone, this waits
+/// for that, no longer than `until`.
 fn is_held(path: &Path, owner: &Owner, until: Instant) -> Result<bool, EngineError> {
     while journal::is_held(path)? {
         let is_hidden = owner.host != owner::host_name();
@@ -101,14 +103,15 @@ fn is_held(path: &Path, owner: &Owner, until: Instant) -> Result<bool, EngineErr
     Ok(false)
 }
 
-/// `is_left` says that an owner that cannot be judged from here is gone; locks are waited for until the moment `until`.
+/// Handles one journal. With `is_left`, an owner on another host counts as gone. Waits for locks no longer than
+/// `until`.
 fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Result<Option<Recovered>, EngineError> {
     let unread = |error| match error {
-        // Its owner has just sealed and removed it.
+        // The owner has just sealed and removed it.
         journal::JournalError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         error => Ok(Some(Recovered::Unreadable(path.to_owned(), error.to_string()))),
     };
-    // Of one that is being written no more is read: that of days has millions of entries.
+    // Only the first entry of a journal that is being written is read: it may have millions.
     let first = match journal::first(path) {
         Ok(first) => first,
         Err(error) => return unread(error),
@@ -136,9 +139,9 @@ fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Res
     };
     let owner = &left.owner;
     let lost = match owner::liveness(owner)? {
-        // Its lock cannot be seen where this is a copy of the folder, or another mount of it.
+        // The lock is not visible in a copy of the folder or through another mount.
         owner::Liveness::Alive if !left.has_ended && !journal::is_given_up(path) => return Ok(None),
-        // Given up when it could not be sealed, nor perhaps its end be written.
+        // Given up, because it could not be sealed or even its end could not be written.
         owner::Liveness::Alive => format!("its supervisor (pid {}) could not write how it ended", owner.pid),
         owner::Liveness::Elsewhere => {
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
@@ -153,11 +156,11 @@ fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Res
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
 }
 
-/// The kernel has ended the worker with its supervisor, but not what the worker had started.
+/// Ends the processes that a worker had started. The kernel has ended only the worker with its supervisor.
 fn end_left(journal: &Path, worker: Option<u32>) {
     let pipe = journal.with_extension("events");
     if let Some(leader) = worker {
-        // Where nobody can look, nobody can end anything; the attempt is sealed all the same.
+        // Errors are ignored: the attempt is sealed in any case.
         let _ =
             process::end_left_group(leader, "LEDGER_EVENTS", |path| Path::new(path).file_name() == pipe.file_name());
     }
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn journals_of_supervisors_in_another_namespace_are_left_alone_at_once() {
         let (_dir, store) = store();
-        // Of this host's name and boot, with numbers that no process here has.
+        // With this host's name and boot id, and pids that no process here has.
         let writers: Vec<Writer> = (0..20).map(|number| begun_as(&store, dead(), Nonce([number; 16]))).collect();
         let since = Instant::now();
         assert_eq!(recover(&store).unwrap(), [], "their locks say that they live");
@@ -301,7 +304,7 @@ mod tests {
     fn of_a_journal_that_is_being_written_the_first_entry_alone_is_read() {
         let (_dir, store) = store();
         let writer = begun(&store, owner::this_owner().unwrap());
-        // More than any memory holds, and nothing on the disk.
+        // A sparse file, larger than any memory.
         let file = std::fs::OpenOptions::new().write(true).open(writer.path()).unwrap();
         file.set_len(1 << 40).unwrap();
         assert_eq!(recover(&store).unwrap(), []);
@@ -358,10 +361,10 @@ mod tests {
             })
             .collect();
         let journals = journal::list(&store.journals()).unwrap();
-        // Another command seals the first one; the third can be sealed, but what lies beside it cannot be removed.
+        // Another command seals the first one. The third can be sealed, but a file beside it cannot be removed.
         recover_left(&store, journals[0].file_name().unwrap()).unwrap();
         let beside = journals[2].with_extension("reserve");
-        // It went with the writer.
+        // The writer has removed its reserve.
         std::fs::create_dir(&beside).unwrap();
         let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
         let (facts, jobs, canary) = (Table::new(), 1, false);
@@ -395,7 +398,7 @@ mod tests {
         writer.sync().unwrap();
         drop(writer);
         assert!(is_sealed(&store));
-        // Its end closes what it wrote to.
+        // The pipe is closed once the process has ended.
         assert_eq!(output.read(&mut [0]).unwrap(), 0, "{left}");
     }
 }

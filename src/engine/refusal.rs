@@ -1,6 +1,6 @@
-//! Why a cell cannot be bound to this machine.
+//! Errors of binding a cell to this machine.
 //!
-//! Knows what may be missing. It must not know how it is looked for.
+//! Knows what may be missing. It must not know how that is determined.
 
 use super::container::{BINDS, ContainerError, IMAGE};
 use crate::host::{HostError, python};
@@ -15,13 +15,13 @@ pub enum BindError {
     /// A program's command has a placeholder without a value.
     #[error(transparent)]
     Argv(#[from] ArgvError),
-    /// The machine refused.
+    /// A system call failed.
     #[error(transparent)]
     Host(#[from] HostError),
     /// Files of the program cannot be read.
     #[error("{}", unread(why, others))]
     File {
-        /// As the manifest names it.
+        /// The file as the manifest names it.
         file: String,
         /// The cause.
         why: HostError,
@@ -31,19 +31,20 @@ pub enum BindError {
     /// The data cannot be read.
     #[error(transparent)]
     Data(HostError),
-    /// What is asked for is not to be had here.
+    /// This machine lacks something that the cell asks for.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The image that it asks for cannot be started.
+    /// The image cannot be used.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// The files and packages of its program are not known.
+    /// The files and packages of the program cannot be determined.
     #[error(transparent)]
     Closure(#[from] ClosureError),
 }
 
 impl BindError {
-    /// The key by which a manifest names what is not there or cannot be read, and the text that the cell has of it; none where it is no file.
+    /// The manifest's key for the missing or unreadable file, and its value in the cell. `None` if the error does not
+    /// concern a file.
     pub fn named<'a>(&'a self, cell: &'a Cell) -> Option<(&'static str, &'a str)> {
         let of = |key| Some((key, cell.text(key)?));
         match self {
@@ -65,44 +66,44 @@ impl BindError {
 /// Something that the cell asks for and this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The program is to be named by its commit, and there is none.
+    /// The program is to be identified by its commit, but there is none.
     #[error("`identity` of [program] is git, but git names no commit of `{}`: {why} (remove `identity` to name the program by its files)", directory.display())]
     NoCommit {
         /// The folder of the program.
         directory: PathBuf,
-        /// What git says.
+        /// The reason from git.
         why: String,
     },
-    /// A GPU is asked for and there is none.
+    /// A GPU is requested, but there is none.
     #[error("{asked}, but {why} (`ledger doctor` shows what is missing; device = \"cpu\" trains without)")]
     NoCuda {
-        /// What in the cell asks for it.
+        /// The part of the cell that requests it.
         asked: String,
         /// Why there is none.
         why: String,
     },
-    /// More GPUs are asked for than there are.
+    /// More GPUs are requested than there are.
     #[error("`hardware.gpus` is {asked}, but {} visible: {} (CUDA_VISIBLE_DEVICES selects the visible GPUs)", are(*there), names.join(", "))]
     TooFewGpus {
-        /// How many are asked for.
+        /// The requested number.
         asked: i64,
-        /// How many there are.
+        /// The visible number.
         there: usize,
         /// Their names.
         names: Vec<String>,
     },
-    /// Several GPUs are asked for, and nothing connects them.
+    /// Several GPUs are requested, but they cannot be connected.
     #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` shows what is missing)")]
     NoNccl {
-        /// How many are asked for.
+        /// The requested number.
         asked: usize,
-        /// What is missing, and how to get it.
+        /// The missing library, and the remedy.
         why: String,
     },
-    /// A power limit or a clock is asked for that a card does not have.
+    /// A GPU does not allow the requested power limit or clock.
     #[error("{0}")]
     NotAllowed(String),
-    /// A power limit or a clock is asked for, and there is no GPU to set it on.
+    /// A power limit or a clock is requested, but the run uses no GPU.
     #[error(
         "the cell sets a power limit or clocks, but uses no GPU (give device = \"cuda\", or remove the keys; `ledger doctor` shows what is missing)"
     )]
@@ -115,7 +116,7 @@ pub enum Refusal {
     NoData {
         /// The directory.
         path: PathBuf,
-        /// The missing file, and in which form it may be there.
+        /// The missing file, and its accepted formats.
         file: String,
     },
 }
@@ -127,7 +128,7 @@ fn unread(first: &HostError, others: &[HostError]) -> String {
     if left == 0 { shown } else { format!("{shown}; and {}", count(left, "file")) }
 }
 
-/// So many files that cannot be read are named.
+/// The largest number of unreadable files that are named.
 const MOST_FILES: usize = 8;
 
 fn are(count: usize) -> String {
@@ -142,37 +143,37 @@ pub enum ClosureError {
         "the command needs `{0}`, which is not an executable here (install it or fix program.command; `[program] identity = \"files\"` does not need it)"
     )]
     NoInterpreter(String),
-    /// The environment that `uv run` would make is not there yet.
+    /// The environment of `uv run` does not exist yet.
     #[error("the packages of `uv run` are unknown: `{}` has no environment (run `uv sync` there, or say `[program] identity = \"files\"`)", .0.display())]
     NoEnvironment(PathBuf),
-    /// The environment of another manager of projects is neither active nor in the project's folder.
+    /// The environment of another project manager is neither active nor in the project's folder.
     #[error(
         "the packages of `{0} run` are unknown: its environment is neither active nor `.venv` (activate it, or say `[program] identity = \"files\"`)"
     )]
     NoActive(&'static str),
-    /// The command sets where its imports are looked for.
+    /// The command sets PYTHONPATH.
     #[error(
         "the command sets PYTHONPATH, so the files that it imports are unknown (set PYTHONPATH for `ledger run`, or say `[program] identity = \"files\"`)"
     )]
     PythonPath,
-    /// The interpreter lies where the record says, and nobody has said that it may be started.
+    /// Only the record names the interpreter, and it is not trusted.
     #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
     Untrusted(String),
-    /// The script is not there.
+    /// The script does not exist.
     #[error("the command starts `{}`, which is not a file (fix program.command)", path.display())]
     NoScript {
-        /// As the command names it.
+        /// The script as the command names it.
         word: String,
-        /// Where it would lie.
+        /// The path.
         path: PathBuf,
     },
-    /// The program lacks the permission.
+    /// The program is not executable.
     #[error("the command starts `{0}`, which is not executable (`chmod +x {0}`)")]
     NotExecutable(String),
-    /// The program is not there.
+    /// The program is not on the PATH.
     #[error("the command starts `{0}`, which is not on the PATH (install it or fix program.command)")]
     NoProgram(String),
-    /// The interpreter did not answer.
+    /// The interpreter failed.
     #[error("{0} (`[program] identity = \"files\"` does not need it)")]
     Python(#[from] python::PythonError),
 }

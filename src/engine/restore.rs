@@ -1,7 +1,7 @@
-//! Undoes what was set on GPUs when its supervisor is gone: the watcher that each supervisor starts, the next command, and
-//! `ledger doctor --restore`.
+//! Restores GPU settings after their supervisor is gone. This is done by the watcher that each supervisor starts, by
+//! the next command, and by `ledger doctor --restore`.
 //!
-//! Works on files of a [`Place`], each under the locks of the cards that it names; what a file says is [`Pending`]'s to know.
+//! Works on files of a [`Place`], each with the GPUs that it names locked. [`Pending`] knows the content of the files.
 
 use super::EngineError;
 use super::hold_error::HoldError;
@@ -15,33 +15,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// The word that a watcher says once it is ready.
+/// The message of a watcher that is ready.
 const READY: &[u8] = b"ready\n";
-/// How often a watcher looks whether whoever has locked its cards is done.
+/// The interval at which a watcher tries to lock its GPUs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What became of a file of settings that somebody left behind.
+/// The result for a file of changed settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// The cards are as they were before.
+    /// The old settings are restored.
     Undone(String),
-    /// Its machine was started anew since: there is nothing to undo.
+    /// The machine was rebooted since: there is nothing to undo.
     Forgotten(PathBuf),
-    /// Its cards are on another machine.
+    /// The GPUs are on another machine.
     Elsewhere(PathBuf),
-    /// It is of another start of a machine, and which cards are here is not known: the driver does not answer.
+    /// The file has another boot id, and the driver does not answer, so it is unknown whether the GPUs are on this
+    /// machine.
     Unasked(PathBuf),
-    /// Its supervisor lives.
+    /// The supervisor is alive.
     Held(PathBuf),
-    /// It could not be undone, and why.
+    /// The settings could not be restored, and why.
     Failed(PathBuf, String),
-    /// It cannot be read, so that nobody knows what is to be undone.
+    /// The file cannot be read, so its changes are unknown.
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Which file, and why.
+        /// The file, and why.
         why: String,
-        /// Whether it is older than this machine's start: no card here is set as it says.
+        /// Whether it is older than this machine's boot. Then its settings are no longer in effect.
         is_old: bool,
     },
 }
@@ -52,7 +53,7 @@ impl Restored {
     }
 }
 
-/// Starts a watcher of a file, and waits until it says that it is ready.
+/// Starts a watcher of a file, and waits until it is ready.
 pub(super) fn start_watcher(shim: &Shim, nvml: Option<&Path>, file: &Path) -> std::io::Result<Child> {
     let mut command = shim.command();
     command.arg("restorer").arg(file);
@@ -70,11 +71,11 @@ pub(super) fn start_watcher(shim: &Shim, nvml: Option<&Path>, file: &Path) -> st
     Err(read.err().unwrap_or_else(|| std::io::Error::other("it said something else")))
 }
 
-/// What a watcher does: says that it is ready, waits for the end of its standard input, and undoes what the file names if that is
-/// still there. The signals that end a process are to be caught by the caller.
+/// The main function of a watcher: reports that it is ready, waits for the end of its standard input, and restores the
+/// settings in the file if that still exists. The caller must catch the signals that end a process.
 ///
 /// # Errors
-/// If the file cannot be read, or what it names cannot be undone; it stays then.
+/// If the file cannot be read, or the settings cannot be restored. The file stays then.
 pub fn watch_settings(
     file: &Path,
     nvml: Option<&Path>,
@@ -82,7 +83,7 @@ pub fn watch_settings(
     mut ready: impl Write,
 ) -> Result<(), EngineError> {
     let pending = Pending::read(file).map_err(HoldError::Silent)?;
-    // Loaded while all is well: what is needed later is here by then.
+    // Loaded now, so that restoring needs no library that may be gone by then.
     let gpus = Gpus::load(nvml).map_err(|error| HoldError::Silent(error.to_string()))?;
     let deaf = |error: std::io::Error| HoldError::Silent(error.to_string());
     ready.write_all(READY).and_then(|()| ready.flush()).map_err(deaf)?;
@@ -109,7 +110,7 @@ pub fn watch_settings(
     Ok(())
 }
 
-/// Undoes what supervisors that are gone have set on this machine's GPUs.
+/// Restores the settings of this machine's GPUs that dead supervisors have changed.
 ///
 /// # Errors
 /// If the folder cannot be read or locked.
@@ -118,7 +119,7 @@ pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, Engi
     if paths.is_empty() {
         return Ok(Vec::new());
     }
-    // Always this process's own library: what a file names is not to be executed.
+    // Always this process's own library, never one that a file names.
     let gpus = Gpus::load(nvml).map_err(|error| error.to_string());
     let mut all = Vec::new();
     for path in paths {
@@ -139,38 +140,40 @@ pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, Engi
     Ok(all)
 }
 
-/// A file of what was set on GPUs.
+/// A file of changed GPU settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The file.
     pub file: PathBuf,
-    /// What it says of the GPUs that are here.
+    /// Its state.
     pub state: HeldState,
 }
 
-/// What a file of settings says of the GPUs that are here.
+/// The state of a file of changed settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldState {
-    /// Somebody who lives looks after it.
+    /// Its owner is alive.
     Lives,
-    /// Its supervisor is gone, and what it names may be set.
+    /// Its supervisor is gone, and its settings may be in effect.
     Left,
-    /// This machine was started anew since: nothing is set as it says.
+    /// This machine was rebooted since: its settings are no longer in effect.
     Forgotten,
     /// It names GPUs of another machine.
     Elsewhere,
-    /// It is of another machine or of an earlier start of this one, and the driver, which would tell the GPUs that are here, does not answer.
+    /// It is of another machine or an earlier boot of this one. The driver does not answer, so the GPUs of this machine
+    /// are unknown.
     Unasked,
     /// It cannot be read.
     Unreadable {
-        /// Which file, and why.
+        /// The file, and why.
         why: String,
-        /// Whether it is older than this machine's start, so that no card here is set as it says.
+        /// Whether it is older than this machine's boot. Then its settings are no longer in effect.
         is_old: bool,
     },
 }
 
-/// The files of settings that somebody holds or has left behind. `nvml` is the driver's library where it is not the usual one.
+/// Lists the files of changed settings, with and without a living owner. `nvml` is the path of NVML if it is not the
+/// usual one.
 ///
 /// # Errors
 /// If the folder cannot be read or its locks cannot be opened.
@@ -194,18 +197,18 @@ pub fn held(place: &Place, nvml: Option<&Path>) -> Result<Vec<Held>, EngineError
     Ok(all)
 }
 
-/// Whether any card that a file names is one of this machine's; none where the driver does not tell.
+/// Whether any GPU in a file belongs to this machine. `None` if the driver does not list all GPUs.
 fn is_here(found: &Pending, gpus: &Gpus) -> Option<bool> {
     let devices = gpus.devices().ok()?;
     let named = found.uuids();
     if devices.iter().flatten().any(|gpu| named.contains(&gpu.uuid)) {
         return Some(true);
     }
-    // One that does not answer may be the one.
+    // A GPU that does not answer may be the one.
     devices.iter().all(Result::is_ok).then_some(false)
 }
 
-/// Undoes what a file names whose cards are locked by this process; none if it is gone.
+/// Restores the settings in a file whose GPUs this process has locked. `None` if the file is gone.
 pub(super) fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Option<Restored>, EngineError> {
     let here = owner::this_owner()?;
     let mut found = match Pending::read(path) {
@@ -215,7 +218,7 @@ pub(super) fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Opti
     };
     let forgotten = found.boot_id != here.boot_id;
     if forgotten {
-        // Either this machine was started anew since, or the folder is shared and the cards are another machine's.
+        // Either this machine was rebooted since, or the folder is shared and the GPUs belong to another machine.
         match gpus.as_ref().ok().and_then(|gpus| is_here(&found, gpus)) {
             None => return Ok(Some(Restored::Unasked(path.to_owned()))),
             Some(false) => return Ok(Some(Restored::Elsewhere(path.to_owned()))),

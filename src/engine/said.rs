@@ -1,6 +1,6 @@
-//! What a worker says in its own words, as far as a record keeps it: without secrets, and of its output the end.
+//! Texts of a worker for a record: messages without secrets, and the end of its output.
 //!
-//! Secrets are taken out line by line before anything is cut off: half a token is not recognised any more.
+//! Secrets are removed line by line before anything is cut off, because half a token is not recognised.
 
 use super::output::{LONGEST_LINE, Lines};
 use crate::host::secrets::{self, Redactor};
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 const TAIL_BYTES: usize = 8 << 10;
 
-/// The event without secrets. Numbers and names hold none.
+/// The event without secrets. Numbers and names have none.
 pub(super) fn clean(event: &Event) -> Cow<'_, Event> {
     let kind = match &event.kind {
         EventKind::Fact { name, value } => {
@@ -22,21 +22,21 @@ pub(super) fn clean(event: &Event) -> Cow<'_, Event> {
     Cow::Owned(Event { kind, ..event.clone() })
 }
 
-/// The warning of a worker that wrote more lines that are no events than are kept.
+/// The warning about a worker that wrote more invalid lines than are kept.
 pub(super) fn no_events(count: usize) -> String {
     format!("{count}{NO_EVENTS}")
 }
 
-/// How many lines that warning speaks of.
+/// The number of lines in that warning.
 pub(super) fn no_events_count(warning: &str) -> Option<usize> {
     let (count, rest) = warning.split_once(' ')?;
     if rest.starts_with(NO_EVENTS.trim_start()) { count.parse().ok() } else { None }
 }
 
-/// Older journals say after it how many were kept.
+/// In older journals the number of kept lines follows.
 const NO_EVENTS: &str = " lines are not events";
 
-/// The warning of a worker that dropped events, by the fact in which each rank counts its own.
+/// A warning if the worker dropped events, according to the facts in which the ranks count them.
 pub(super) fn lost_events(facts: &Table) -> Option<String> {
     let of_rank = |name: &str| name.strip_prefix(DROPPED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     let counts = facts.iter().filter(|(name, _)| of_rank(name)).filter_map(|(_, count)| count.as_int());
@@ -44,14 +44,14 @@ pub(super) fn lost_events(facts: &Table) -> Option<String> {
     (lost > 0).then(|| format!("the worker dropped {} (its queue was full: log less often)", count(lost, "event")))
 }
 
-/// The fact that counts them.
+/// The fact with the number of dropped events.
 const DROPPED: &str = "worker.dropped_events";
 
-/// The end of an output. Secrets are taken out when it is asked for.
+/// The end of an output. Secrets are removed when it is read.
 #[derive(Default)]
 pub(super) struct End {
     kept: String,
-    /// Whether something that stood before is not kept.
+    /// Whether earlier text was dropped.
     is_cut: bool,
 }
 
@@ -61,7 +61,7 @@ impl End {
         if self.kept.len() <= 4 * LONGEST_LINE {
             return;
         }
-        // From the beginning of a line on, where there is one: half a token is not known as one.
+        // Cuts at the beginning of a line if possible, because half a token is not recognised.
         let least = self.kept.ceil_char_boundary(self.kept.len() - 2 * LONGEST_LINE);
         let after = self.kept[least..].find(['\n', '\r']).map_or(0, |at| at + 1);
         let from = if least + after == self.kept.len() { least } else { least + after };
@@ -85,8 +85,8 @@ fn end_of(text: &str) -> String {
     text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_owned()
 }
 
-/// The line of the last Python traceback that names the exception: the first one that is not indented. Launchers may write a prefix
-/// before each line.
+/// The line with the exception of the last Python traceback: its first line that is not indented. Launchers may prefix
+/// each line.
 pub(super) fn exception(text: &str) -> Option<&str> {
     let (before, below) = text.rsplit_once("Traceback (most recent call last):")?;
     let prefix = before.rsplit('\n').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Many runs: which are missing, and executing exactly those.
+//! Plans and executes the missing attempts of many runs.
 
 use super::attempt::{Attempted, Executed, execute};
 use super::bound::Bound;
@@ -15,23 +15,23 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A run of a sweep and how often it has to be executed.
+/// A run of a sweep and its missing attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// The run.
     pub bound: Bound,
-    /// Finished attempts that the ledger holds.
+    /// The number of finished attempts in the ledger.
     pub sealed: usize,
-    /// Attempts that are missing.
+    /// The number of missing attempts.
     pub missing: usize,
-    /// Why they are.
+    /// The request that they follow from.
     pub cause: Cause,
-    /// An attempt that failed for want of GPU memory, where none finished: another one would too, and is not missing.
+    /// An attempt that ran out of GPU memory, if none finished. Another one would fail too and is not planned.
     pub out_of_memory: Option<AttemptId>,
 }
 
 impl Planned {
-    /// Plans a run again that failed for want of GPU memory.
+    /// Plans the run although it ran out of GPU memory before.
     pub fn try_again(&mut self) {
         if let (Some(_), Cause::Complete(wanted)) = (self.out_of_memory.take(), self.cause) {
             self.missing = wanted.saturating_sub(self.sealed);
@@ -39,19 +39,20 @@ impl Planned {
     }
 }
 
-/// How many attempts a run needs.
+/// The requested attempts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// As many as to have this many finished ones.
+    /// Attempts until this many have finished.
     Complete(usize),
-    /// This many, whatever there is.
+    /// This many more attempts.
     Repeat(usize),
 }
 
-/// Looks up which attempts are missing. Runs that appear twice are planned once, with the larger number of finished attempts.
+/// Determines the missing attempts. A run that appears twice is planned once, with the larger number of finished
+/// attempts.
 ///
 /// # Errors
-/// If the ledger cannot be read; one that does not exist yet is empty.
+/// If the ledger cannot be read. A missing ledger counts as empty.
 pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, StoreError> {
     let bounds = once(bounds);
     type Held = (usize, Option<AttemptId>);
@@ -76,7 +77,7 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
     planned.collect()
 }
 
-/// Each run once.
+/// Merges duplicate runs.
 fn once(bounds: Vec<(Bound, Cause)>) -> Vec<(Bound, Cause)> {
     let mut places: HashMap<RunId, usize> = HashMap::new();
     let mut found: Vec<(Bound, Cause)> = Vec::new();
@@ -98,7 +99,7 @@ fn once(bounds: Vec<(Bound, Cause)>) -> Vec<(Bound, Cause)> {
     found
 }
 
-/// An attempt of a run that failed for want of GPU memory.
+/// An attempt of a run that ran out of GPU memory.
 fn out_of_memory(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
     for (id, is_finished) in reader.attempts_of(run)? {
         if !is_finished && reader.readable(id)?.is_some_and(|attempt| attempt.is_out_of_memory()) {
@@ -108,14 +109,14 @@ fn out_of_memory(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, S
     Ok(None)
 }
 
-/// How many attempts a sweep makes at most, those of its canary among them if it is to have one.
+/// The largest number of attempts of a sweep, including those of its canary if it has one.
 pub fn attempts(planned: &[Planned], with_canary: bool) -> usize {
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     missing + if with_canary { canaries(planned) } else { 0 }
 }
 
-/// How often the canary is executed beside what is missing: first, last, and in between. Fewer than three attempts have none, nor have
-/// those of a single run: they are all of its own cell.
+/// The number of extra attempts for the canary: first, last and in between. Sweeps of fewer than three attempts or of a
+/// single run, whose attempts are all of the canary's cell, have none.
 fn canaries(planned: &[Planned]) -> usize {
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     match Order::of(planned.first().map(|planned| &planned.bound)).canary_every {
@@ -125,18 +126,19 @@ fn canaries(planned: &[Planned]) -> usize {
     }
 }
 
-/// What became of a sweep.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct SweepReport {
-    /// Every attempt that was executed and sealed, in the order of their ends.
+    /// Every sealed attempt, in the order of their ends.
     pub executed: Vec<Executed>,
-    /// Runs whose attempts could not be made or kept.
+    /// Runs whose attempts could not be executed or stored.
     pub troubled: Vec<(RunId, EngineError)>,
-    /// Runs that were not tried, or not any more: a change of the GPUs that they ask for too was refused for want of privilege, or their data changed; and that reason.
+    /// Runs that were not tried or not tried further, with the reason: missing privilege for a change of GPU settings,
+    /// or changed data or programs.
     pub untried: Vec<(RunId, String)>,
     /// Runs that another process executed meanwhile.
     pub elsewhere: Vec<RunId>,
-    /// Whether it was stopped before all was done.
+    /// Whether it was stopped early.
     pub interrupted: bool,
 }
 
@@ -147,49 +149,49 @@ impl SweepReport {
     }
 }
 
-/// What a sweep needs besides its runs.
+/// Everything that a sweep needs besides its runs.
 pub struct Sweep<'a> {
-    /// Where attempts are kept.
+    /// The ledger.
     pub store: &'a Store,
-    /// What was seen of the machine.
+    /// The facts about the machine.
     pub facts: &'a Table,
-    /// What starts workers.
+    /// The program that starts workers.
     pub shim: &'a Shim,
-    /// Who watches.
+    /// The observer.
     pub watch: &'a dyn Watch,
-    /// Who may stop it.
+    /// The source of stop requests.
     pub stop: &'a dyn Stop,
-    /// How many attempts are executed at once.
+    /// The number of concurrent attempts.
     pub jobs: usize,
-    /// Whether the canary of the protocol is executed too. Whoever wants a certain number of attempts wants no more of them.
+    /// Whether the canary of the protocol is executed too. Not if a certain number of attempts was requested.
     pub canary: bool,
 }
 
-/// How long a thread without a task waits before it asks again.
+/// The polling interval of a thread without a task.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 struct Task {
     bound: Bound,
     wanted: Option<usize>,
-    /// How many attempts were missing at first.
+    /// The number of missing attempts at the start.
     missing: usize,
     left: usize,
     is_canary: bool,
 }
 
-/// What is still to be executed, round by round: in each, every run once.
+/// The remaining tasks, in rounds. Each round has every run once.
 struct Rounds {
     order: Order,
     number: u64,
-    /// Names the sweep, so that rounds of two sweeps are told apart.
+    /// The id of the sweep, which distinguishes its rounds from those of other sweeps.
     sweep: String,
     now: VecDeque<Task>,
     next: Vec<Task>,
     canary: Option<Bound>,
     since_canary: usize,
-    /// The runs of which an attempt is being executed.
+    /// Runs with an attempt in progress.
     in_flight: Vec<RunId>,
-    /// Data that changed since runs were named by them, and how.
+    /// Data that changed after run ids were computed, and how.
     changed: Vec<(Arc<DataFiles>, String)>,
 }
 
@@ -217,7 +219,7 @@ impl Rounds {
         }
     }
 
-    /// Takes out what has the same program; gives the runs.
+    /// Removes all tasks with the same program, and returns their runs.
     fn give_up_program(&mut self, of: &Bound) -> Vec<RunId> {
         let has = |bound: &Bound| bound.program_files == of.program_files;
         let tasks = self.now.iter().chain(&self.next).filter(|task| has(&task.bound));
@@ -228,7 +230,7 @@ impl Rounds {
         runs
     }
 
-    /// Takes out what reads these data; gives the runs, or none where that is no news.
+    /// Removes all tasks with these data, and returns their runs. `None` if it was done before.
     fn give_up(&mut self, data: &Arc<DataFiles>, why: &str) -> Option<Vec<RunId>> {
         if self.changed.iter().any(|(changed, _)| changed == data) {
             return None;
@@ -243,7 +245,8 @@ impl Rounds {
         Some(runs)
     }
 
-    /// Puts a task of which something is left into the next round: what another process executes may be done by then. Why not, where its data changed.
+    /// Puts an unfinished task into the next round, when another process may have executed it. If its data changed,
+    /// returns that as an error instead.
     fn put_back(&mut self, task: Task) -> Result<(), String> {
         let changed = |data| self.changed.iter().find(|(changed, _)| changed == data);
         if let Some((_, why)) = task.bound.data.as_ref().and_then(changed) {
@@ -253,7 +256,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The next task, whose run has no attempt in flight; none if there is none now.
+    /// The next task whose run has no attempt in progress, if there is one.
     fn take(&mut self) -> Option<Task> {
         if self.now.is_empty() && !self.next.is_empty() {
             let seeds = self.next.iter().fold(0, |sum: u64, task| sum.wrapping_add(task.bound.run.parts.seed));
@@ -265,14 +268,14 @@ impl Rounds {
             Some(bound) => {
                 self.since_canary = 0;
                 let task = Task { bound, wanted: None, missing: 1, left: 1, is_canary: true };
-                // The attempt belongs to the first run too, and to the round in which it is made.
+                // The attempt also belongs to the first run, and to the round in which it is made.
                 self.named(task, self.number)
             }
             None => {
                 let at = self.now.iter().position(|task| !self.in_flight.contains(&task.bound.run.id))?;
                 let task = self.now.remove(at)?;
                 self.since_canary += 1;
-                // By the run's own attempts: of several at once, one may be a round ahead of the others.
+                // Counted by the run's own attempts, because concurrent runs may be one round ahead.
                 let round = task.missing - task.left + 1;
                 self.named(task, round as u64)
             }
@@ -281,14 +284,14 @@ impl Rounds {
         Some(task)
     }
 
-    /// The canary, where it is to be executed now: after the last task, or after so many.
+    /// The canary, if it is due: at intervals, and after the last task.
     fn canary_if_due(&mut self) -> Option<Bound> {
         let run = self.canary.as_ref()?.run.id;
         if !self.now.is_empty() {
             let is_due = self.since_canary >= self.order.canary_every && !self.in_flight.contains(&run);
             return if is_due { self.canary.clone() } else { None };
         }
-        // After the last one there is nothing more to watch.
+        // After the last execution the canary is not needed any more.
         if self.in_flight.is_empty() && self.since_canary > 0 { self.canary.take() } else { None }
     }
 
@@ -297,19 +300,19 @@ impl Rounds {
         !self.now.is_empty() || !self.next.is_empty()
     }
 
-    /// Whether no task is left, nor may be put back.
+    /// Whether no task is left, and none can be put back.
     fn is_over(&self) -> bool {
         !self.is_left() && self.in_flight.is_empty()
     }
 
-    /// A task whose attempt will name its round.
+    /// Adds the round to the facts of a task.
     fn named(&self, mut task: Task, round: u64) -> Task {
         task.bound.facts.insert(Attempt::ROUND.to_owned(), format!("{}:{round}", self.sweep).into());
         task
     }
 }
 
-/// A task that a thread executes. Dropping it ends the task, also in a panic: other threads wait for it.
+/// A task in progress. Dropping it ends the task, also in a panic, so that other threads do not wait forever.
 struct InFlight<'a> {
     rounds: &'a Mutex<Rounds>,
     run: RunId,
@@ -323,7 +326,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl Sweep<'_> {
-    /// Executes every missing attempt. One that fails does not keep the others from being executed.
+    /// Executes every missing attempt. A failed attempt does not stop the others.
     pub fn run(&self, planned: Vec<Planned>) -> SweepReport {
         let queue = Mutex::new(Rounds::new(planned, self.canary));
         let report = Mutex::new(SweepReport::default());
@@ -334,25 +337,26 @@ impl Sweep<'_> {
         });
         self.seal_waiting(&report);
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // Of a request that comes when all is done, nothing is to be told.
+        // A request that comes when everything is done did not interrupt the sweep.
         let is_left = queue.into_inner().unwrap_or_else(PoisonError::into_inner).is_left();
         let is_cut = |executed: &Executed| matches!(executed.attempt.outcome, Outcome::Interrupted { .. });
         report.interrupted |= self.stop.asked() > 0 && (is_left || report.executed.iter().any(is_cut));
         report
     }
 
-    /// Whether the interval of a run is as narrow as its cell asks. A ledger that cannot be read now is heard of at the next attempt.
+    /// Whether the confidence interval of a run is as narrow as its cell asks. If the ledger cannot be read, the next
+    /// attempt reports it.
     fn is_enough(&self, bound: &Bound) -> bool {
         Until::of(bound).is_some_and(|until| until.is_met(self.store, bound).unwrap_or(false))
     }
 
-    /// Seals attempts that could not be sealed when they were over: what kept the ledger from being written may have passed.
+    /// Tries again to seal attempts that could not be sealed when they ended.
     pub(super) fn seal_waiting(&self, report: &Mutex<SweepReport>) {
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
         if !report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Unsealed { .. })) {
             return;
         }
-        // One that cannot be sealed now either is tried again later.
+        // An attempt that still cannot be sealed is tried again later.
         for found in super::recover(self.store).unwrap_or_default() {
             if let Recovered::Sealed(id) = found {
                 self.watch.see(Seen::Recovered(id));
@@ -363,7 +367,7 @@ impl Sweep<'_> {
         report.executed.extend(sealed);
     }
 
-    /// The attempt that could not be sealed when it was over, by whomever it was sealed since.
+    /// The attempt of an [`EngineError::Unsealed`], if any process has sealed it since.
     fn sealed_meanwhile(&self, error: &EngineError) -> Option<Executed> {
         let EngineError::Unsealed { journal, nonce, .. } = error else { return None };
         if journal.exists() {
@@ -382,7 +386,7 @@ impl Sweep<'_> {
         let locked = || report.lock().unwrap_or_else(PoisonError::into_inner);
         let rounds = || queue.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited: HashSet<RunId> = HashSet::new();
-        // The kinds of changes that nobody here may make: one may be allowed where another is not.
+        // The kinds of changes that this user has no privilege for. Others may be allowed.
         let mut forbidden: Vec<(Discriminant<Change>, String)> = Vec::new();
         loop {
             let next = rounds().take();
@@ -390,7 +394,7 @@ impl Sweep<'_> {
                 if self.stop.asked() > 0 || rounds().is_over() {
                     return;
                 }
-                // What is left waits for attempts of the same runs, which other threads execute.
+                // The remaining tasks wait for attempts of the same runs in other threads.
                 std::thread::sleep(LOOK_EVERY);
                 continue;
             };
@@ -406,7 +410,7 @@ impl Sweep<'_> {
                 locked().untried.push((task.bound.run.id, why.clone()));
                 continue;
             }
-            // The canary's attempts are the first cell's too, and another process may have made some.
+            // Attempts of the canary or of other processes may have made the interval narrow enough.
             if !task.is_canary && task.wanted.is_some() && self.is_enough(&task.bound) {
                 continue;
             }
@@ -424,14 +428,14 @@ impl Sweep<'_> {
                     }
                 }
                 Ok(Attempted::Stopped) => {}
-                // Whoever executes it watches the machine as well.
+                // The other process's attempt serves as the canary too.
                 Ok(Attempted::Elsewhere) if task.is_canary => continue,
                 Ok(Attempted::Complete) => {
                     locked().elsewhere.push(task.bound.run.id);
                     task.left = 0;
                 }
                 Ok(Attempted::Elsewhere) => {
-                    // The other process may die meanwhile; what it leaves behind must not block the run for good.
+                    // The other process may die. Its journal must not lock the run forever.
                     let blocked = match super::recover(self.store) {
                         Ok(found) => found.into_iter().find_map(|found| found.blocks(task.bound.run.id)),
                         Err(error) => Some(error),
@@ -450,7 +454,7 @@ impl Sweep<'_> {
                 Err(error) => {
                     if let (EngineError::Data(why), Some(data)) = (&error, &task.bound.data) {
                         let given_up = rounds().give_up(data, why);
-                        // It is told once.
+                        // Changed data are reported once.
                         let is_news = given_up.is_some();
                         let runs = given_up.unwrap_or_else(|| vec![task.bound.run.id]);
                         locked().untried.extend(runs.into_iter().map(|run| (run, why.clone())));
@@ -471,7 +475,7 @@ impl Sweep<'_> {
                     if !is_over {
                         continue;
                     }
-                    // It waits in its journal; what is missing beside it is still to be done.
+                    // The attempt waits in its journal. Further missing attempts are still executed.
                     task.left -= 1;
                 }
             }

@@ -1,6 +1,7 @@
-//! Looks at the hardware while an attempt runs, on a thread of its own: what the worker or the journal does never delays a look.
+//! Samples the hardware while an attempt runs, on a separate thread, so that neither worker nor journal delays a
+//! sample.
 //!
-//! Knows when to look and what the looking cost. What is read, and how, belongs to `gpu` and `host`.
+//! Knows when to sample and what sampling costs. `gpu` and `host` know what is read, and how.
 
 use super::Stop;
 use super::calibrations::KeptCalibration;
@@ -16,43 +17,45 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Lists of processes are dear.
+/// The interval between two lists of processes, which are expensive.
 const PROCESSES_EVERY_NS: u64 = 10 * SECOND_NS;
-/// The host changes slower than GPUs do, and a look at it reads a file for each process.
+/// The highest sampling rate of the host. It changes slower than GPUs, and a sample reads a file for each process.
 const HOST_MAX_HZ: u32 = 10;
-/// NVML is initialised before the first look: seconds on a machine with many GPUs.
+/// The longest wait for the first sample. NVML is initialised before it, which takes seconds on a machine with many
+/// GPUs.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
-/// After this somebody is told that it is waited for.
+/// The observer is informed of the wait after this time.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// What is to be looked at, and how often.
+/// The sampled devices, and the sampling rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watched {
-    /// Looks a second; none are made at 0.
+    /// The sampling rate. 0 disables sampling.
     pub(super) hz: u32,
     /// The GPUs of the run by rank.
     pub(super) gpus: Vec<GpuInfo>,
-    /// NVML's path, where it is not the usual one.
+    /// The path of NVML, if it is not the usual one.
     pub(super) library: Option<PathBuf>,
-    /// The ledger, beside which calibrations of the GPUs' sensors may lie.
+    /// The ledger's folder, which may have calibrations of the GPUs' sensors.
     pub(super) ledger: Option<PathBuf>,
-    /// Whether the worker is a single process on each of them: every other one belongs to another user.
+    /// Whether the worker is a single process on each GPU, so that every other process is foreign.
     pub(super) is_single: bool,
 }
 
-/// What the thread is told.
+/// A command to the thread.
 enum Order {
-    /// The attempt begins: look at once.
+    /// Take a sample at once, because the attempt begins.
     Look,
-    /// From now on look at the processes of this worker too.
+    /// From now on sample the processes of this worker too.
     Watch(u32),
 }
 
-/// How long the driver may take to clear away what a worker left on a GPU, and how often that is looked at.
+/// How long the driver may take to clean up after a worker on a GPU.
 const CLEARED: Duration = Duration::from_secs(2);
+/// The polling interval meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A thread that looks until it is told to stop.
+/// A sampling thread.
 pub(super) struct Sampler {
     orders: Sender<Order>,
     entries: Receiver<Vec<Entry>>,
@@ -60,8 +63,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts looking, and waits for the first look unless it is asked to stop; where that takes long it says so, once. None where nothing is
-    /// to be looked at.
+    /// Starts sampling, and waits for the first sample or a request to stop. Calls `is_slow` once if that takes long.
+    /// `None` if sampling is disabled.
     pub(super) fn start(watched: Watched, stop: &dyn Stop, is_slow: &dyn Fn()) -> Option<Self> {
         if watched.hz == 0 {
             return None;
@@ -77,27 +80,27 @@ impl Sampler {
             let _ = first.send(());
             looking.go_on(&ordered);
         });
-        // A library that hangs must not keep the run from being executed.
+        // A library that hangs must not block the run.
         await_first(&ready, stop, SILENT, is_slow);
         Some(Self { orders, entries, thread })
     }
 
-    /// Looks at once: the windows of an attempt begin with its claim, and the first look was before it.
+    /// Takes a sample at once. An attempt begins when its run is locked, and the first sample was before that.
     pub(super) fn look(&self) {
         let _ = self.orders.send(Order::Look);
     }
 
-    /// From now on the processes of this worker are looked at too.
+    /// From now on the processes of this worker are sampled too.
     pub(super) fn watch(&self, worker: u32) {
         let _ = self.orders.send(Order::Watch(worker));
     }
 
-    /// What was seen since the last call.
+    /// The entries since the last call.
     pub(super) fn receive(&self) -> Vec<Entry> {
         self.entries.try_iter().flatten().collect()
     }
 
-    /// Looks a last time, and returns the rest with what all the looking cost.
+    /// Takes a last sample, and returns the remaining entries with the cost of sampling.
     pub(super) fn finish(self, patience: Duration) -> Vec<Entry> {
         drop(self.orders);
         let mut rest: Vec<Entry> = Vec::new();
@@ -109,7 +112,7 @@ impl Sampler {
                     rest.push(Entry::Warning(
                         "the GPU's library stopped responding; its last samples are missing".to_owned(),
                     ));
-                    // The thread is left to its call; nothing waits for it.
+                    // The thread is left in its call without waiting for it.
                     return rest;
                 }
             }
@@ -121,7 +124,7 @@ impl Sampler {
     }
 }
 
-/// Waits until the first look was taken, and tells that it is slow after that time.
+/// Waits for the first sample, and calls `is_slow` once after the time `silent`.
 fn await_first(ready: &Receiver<()>, stop: &dyn Stop, silent: Duration, is_slow: &dyn Fn()) {
     let begin = Instant::now();
     let mut told = false;
@@ -135,7 +138,7 @@ fn await_first(ready: &Receiver<()>, stop: &dyn Stop, silent: Duration, is_slow:
     }
 }
 
-/// The looks that were due, and what became of them.
+/// The numbers of samples due and taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     due: u64,
@@ -146,29 +149,30 @@ struct Looking<'a> {
     period_ns: u64,
     host_every: u64,
     ranks: u32,
-    /// The machine's number of each rank's GPU.
+    /// The machine's index of each rank's GPU.
     numbers: Vec<u32>,
     meter: Option<Meter<'a>>,
     host: HostMeter,
     has_worker: bool,
     is_single: bool,
-    /// Processes on a GPU before the worker was there, and later those that are not the worker's.
+    /// Foreign processes by rank and pid: all before the worker started, and later those that are not the worker's.
     foreign: BTreeSet<(u32, u32)>,
-    /// How many processes that are not visible were at once on the GPUs beside the worker's for certain.
+    /// The largest number of invisible processes that were on the GPUs at once and are certainly not the worker's.
     hidden: usize,
-    /// GPUs of which was said that somebody else may compute there.
+    /// GPUs with a warning that another process may compute there.
     suspected: BTreeSet<u32>,
-    /// Since when processes on a GPU were listed beside the worker's and not seen: the driver may list one of the worker's for a while after its end.
+    /// Since when a process was listed on a GPU but not visible. The driver may list a process of the worker for a
+    /// while after its end.
     unseen: BTreeMap<(u32, u32), u64>,
     lost: BTreeSet<u32>,
-    /// GPUs whose processes were told at least once.
+    /// GPUs whose processes were listed at least once.
     listed: BTreeSet<u32>,
-    /// Why those of a GPU could not be told, as it was said last.
+    /// The last reported reason why a GPU's processes could not be listed.
     unlisted: BTreeMap<u32, String>,
     processes_ns: u64,
-    /// Errors of each GPU's memory before the attempt.
+    /// The memory error counts of each GPU before the attempt.
     errors: Vec<Option<[u64; 2]>>,
-    /// Pages that had come back from swap before the attempt.
+    /// The count of pages read back from swap before the attempt.
     swapped: Option<u64>,
     count: Count,
     to: Sender<Vec<Entry>>,
@@ -242,7 +246,7 @@ impl<'a> Looking<'a> {
         (0..self.ranks).map(|rank| meter.memory_errors(rank)).collect()
     }
 
-    /// What was counted meanwhile that nobody wants to see.
+    /// Facts about disturbances: memory errors, power limits and swapping.
     fn disturbances(&mut self) -> Vec<Entry> {
         let whole = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
         let mut entries = Vec::new();
@@ -254,7 +258,7 @@ impl<'a> Looking<'a> {
             }
         }
         for rank in 0..self.ranks {
-            // Whoever has changed it meanwhile has changed what is measured.
+            // A changed power limit has changed the measurement.
             let limit = self.meter.as_mut().and_then(|meter| meter.power_limit_w(rank));
             entries.extend(limit.map(|watts| fact(&format!("gpu.{rank}.power_limit_after_w"), watts.into())));
         }
@@ -339,7 +343,7 @@ impl<'a> Looking<'a> {
         entries
     }
 
-    /// Who else computes on the GPUs.
+    /// Checks for foreign processes on the GPUs.
     fn processes(&mut self) -> Vec<Entry> {
         let mut entries = Vec::new();
         if self.meter.is_none() {
@@ -348,7 +352,7 @@ impl<'a> Looking<'a> {
         let mut several = BTreeMap::new();
         for rank in 0..self.ranks {
             let gpu = named(&self.numbers, rank);
-            // Of this look alone: the worker's own processes may come and go.
+            // Only of this list, because the worker's own processes may come and go.
             let mut hidden = Vec::new();
             let listed = self.list(rank, &mut entries);
             let seen: Vec<Seen> = listed.iter().map(|process| self.seen(process.pid)).collect();
@@ -369,7 +373,7 @@ impl<'a> Looking<'a> {
                     )));
                 }
             }
-            // Of a program they may all be the worker's: that is worth a word, and no taint.
+            // All of them may belong to an external program's worker, so this is a warning and no taint.
             if hidden.len() > 1 && self.suspected.insert(rank) {
                 let other =
                     if self.is_single { "one of them alone is the worker's" } else { "one of them may be foreign" };
@@ -388,7 +392,7 @@ impl<'a> Looking<'a> {
         entries
     }
 
-    /// What is seen of a process that NVML lists.
+    /// The visibility of a process that NVML lists.
     fn seen(&mut self, pid: u32) -> Seen {
         match (self.has_worker, process_is_visible(pid)) {
             (false, _) => Seen::Another,
@@ -398,7 +402,7 @@ impl<'a> Looking<'a> {
         }
     }
 
-    /// The processes on a GPU, none where NVML does not tell: then the reason becomes an entry, once.
+    /// The processes on a GPU. Empty if NVML cannot list them: the reason is then recorded once.
     fn list(&mut self, rank: u32, entries: &mut Vec<Entry>) -> Vec<GpuProcess> {
         let told = self.meter.as_mut().map_or_else(|| Ok(Vec::new()), |meter| meter.processes(rank));
         match told {
@@ -416,7 +420,8 @@ impl<'a> Looking<'a> {
         }
     }
 
-    /// How many were seen, each once on however many GPUs. Where a GPU never told of any, none seen is not none.
+    /// The number of foreign processes, each counted once whatever its GPUs. Unknown if none was seen and a GPU's
+    /// processes could never be listed.
     fn others(&self) -> Option<Entry> {
         let visible: BTreeSet<u32> = self.foreign.iter().map(|(_, pid)| *pid).collect();
         let seen = visible.len() + self.hidden;
@@ -424,7 +429,8 @@ impl<'a> Looking<'a> {
         is_known.then(|| fact("telemetry.foreign_processes", count(seen)))
     }
 
-    /// Who computes on the GPUs when the worker is gone: nobody, once the driver has cleared away what it left.
+    /// Checks for processes on the GPUs after the worker has ended and the driver had time to clean up. There should be
+    /// none.
     fn left(&mut self) -> Vec<Entry> {
         let mut entries = self.processes();
         if self.meter.is_none() || !self.has_worker {
@@ -474,7 +480,7 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// What is known of the sensors of each GPU, as facts; a file that cannot be read is warned of, and the usual is assumed.
+/// The calibrations of the GPUs as facts. An unreadable file is a warning, and the defaults are assumed.
 fn calibrations(ledger: &Path, driver: &str, facts: &Table, ranks: u32) -> Vec<Entry> {
     let text = |rank: u32, name: &str| facts.get(&format!("gpu.{rank}.{name}")).and_then(Value::as_str);
     let of_rank = |rank: u32| match KeptCalibration::find(ledger, text(rank, "name")?, text(rank, "vbios"), driver) {
@@ -484,7 +490,8 @@ fn calibrations(ledger: &Path, driver: &str, facts: &Table, ranks: u32) -> Vec<E
     (0..ranks).filter_map(of_rank).collect()
 }
 
-/// How many looks were missed when one that was due comes this late, and when the next is due: the beat is kept.
+/// The number of missed samples if one that was due comes this late, and the time of the next. The phase of the period
+/// is kept.
 fn next_due(due_ns: u64, now_ns: u64, period_ns: u64) -> (u64, u64) {
     let period_ns = period_ns.max(1);
     let missed = now_ns.saturating_sub(due_ns) / period_ns;
@@ -495,7 +502,7 @@ fn fact(name: &str, value: Value) -> Entry {
     Entry::Fact { name: name.to_owned(), value }
 }
 
-/// Each as an entry of its own.
+/// Turns facts into entries.
 pub(super) fn facts(table: Table) -> Vec<Entry> {
     table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
 }
@@ -504,8 +511,8 @@ fn count(len: usize) -> Value {
     i64::try_from(len).unwrap_or(i64::MAX).into()
 }
 
-/// Adds the processes of one more GPU: each is there once, on however many. Of those that NVML gives the same number, as it may where it hides
-/// them, there are as many as on one GPU at the most.
+/// Adds the processes of one more GPU. A pid counts once, whatever its GPUs. NVML may list hidden processes with the
+/// same pid: then the largest number on one GPU counts.
 fn raise(most: &mut BTreeMap<u32, usize>, pids: &[u32]) {
     for pid in pids {
         let many = pids.iter().filter(|other| *other == pid).count();
@@ -514,7 +521,7 @@ fn raise(most: &mut BTreeMap<u32, usize>, pids: &[u32]) {
     }
 }
 
-/// A GPU by its rank, and by the machine's number where that is another one: who looks there finds it by that.
+/// The name of a GPU for messages: its rank, and the machine's index if that differs.
 fn named(numbers: &[u32], rank: u32) -> String {
     let number = usize::try_from(rank).ok().and_then(|rank| numbers.get(rank));
     match number {
@@ -523,7 +530,7 @@ fn named(numbers: &[u32], rank: u32) -> String {
     }
 }
 
-/// What is seen from here of a process on a GPU.
+/// The visibility of a process on a GPU from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Workers,
@@ -531,7 +538,7 @@ enum Seen {
     Nothing,
 }
 
-/// Whose a process on a GPU is.
+/// The owner of a process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Workers,
@@ -539,8 +546,11 @@ enum Whose {
     Unknown,
 }
 
-/// Whose the processes on one GPU are. In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them. Where it tells one of
-/// the worker's, its numbers are those that are known here, and what is not seen for longer than the driver takes to clear away is another user's, whose processes are hidden.
+/// Determines the owners of the processes on one GPU.
+///
+/// In a container NVML lists the host's pids, which mean nothing here: one of them is the worker. If it lists a pid of
+/// the worker, its pids are valid here. Then a process that stays invisible for longer than the driver needs to clean
+/// up belongs to another user, whose processes are hidden.
 fn whose(seen: &[Seen], lingers: &[bool]) -> Vec<Whose> {
     let is_told_by_our_numbers = seen.contains(&Seen::Workers);
     let of = |(seen, lingers): (&Seen, &bool)| match seen {
@@ -552,7 +562,7 @@ fn whose(seen: &[Seen], lingers: &[bool]) -> Vec<Whose> {
     seen.iter().zip(lingers).map(of).collect()
 }
 
-/// Which processes on a GPU were listed and not seen at every look for longer than [`CLEARED`].
+/// For each listed process, whether it was invisible in every list for longer than [`CLEARED`].
 fn lingering<'a>(
     unseen: &mut BTreeMap<(u32, u32), u64>,
     rank: u32,

@@ -1,6 +1,6 @@
-//! How often a run is repeated: until the interval of its mean is narrow, and what has come of that.
+//! Repeats a run until the confidence interval of its mean is narrow enough.
 //!
-//! Everything is read from the settings of the cell and from what the ledger holds.
+//! Everything is read from the settings of the cell and from the ledger.
 
 use super::bound::{Bound, OBSERVE_ONLY};
 use super::protocol::CANARY;
@@ -11,39 +11,40 @@ use crate::record::{Attempt, LeftOut, MetricInfo, MetricKind, Outcome, Replicate
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeMap;
 
-/// When a run has been executed often enough.
+/// The rule for when a run has enough attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Until {
-    /// Attempts in any case.
+    /// The smallest number of attempts.
     pub min: usize,
-    /// Attempts after which it is enough in any case.
+    /// The largest number of attempts.
     pub max: usize,
-    /// Half the width of the 95% interval, as a share of the mean.
+    /// The half-width of the 95% confidence interval, as a share of the mean.
     pub share: f64,
-    /// Of this metric.
+    /// The metric of the interval.
     pub metric: String,
 }
 
-/// What the attempts of a run say of when there are enough of them.
+/// The state of a run's repetitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Repeated {
-    /// Their mean over independent units; none where none counts.
+    /// The mean over independent units. `None` if no attempt counts.
     pub estimate: Option<Estimate>,
-    /// How many of them use up the budget, those that do not count among them.
+    /// The number of attempts that use up the budget, including those that do not count.
     pub spent: usize,
-    /// How many of these were made to watch the machine.
+    /// The number of these that are canary attempts.
     pub canaries: usize,
-    /// Why some of these do not count, and how many each reason leaves out.
+    /// The reasons why some of these do not count, with their numbers.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// The same of attempts that use up nothing: those that did not finish, and those that only watched cards that were set otherwise.
+    /// The same for attempts outside the budget: those that did not finish, and observe-only attempts at other GPU
+    /// settings.
     pub beside: BTreeMap<LeftOut, u64>,
-    /// The unit of the metric, as an attempt has it.
+    /// The unit of the metric, from an attempt.
     pub unit: Option<String>,
-    /// Whether the interval is as narrow as is asked.
+    /// Whether the interval is narrow enough.
     pub is_met: bool,
 }
 
-/// What was seen of the attempts of a run so far.
+/// Collects the attempts of a run.
 #[derive(Default)]
 struct Tally {
     kind: Option<MetricKind>,
@@ -80,14 +81,14 @@ impl Tally {
         }
     }
 
-    /// As `ledger best` has it.
+    /// The same estimate as in `ledger best`.
     fn estimate(&self) -> Option<Estimate> {
         Estimate::of(self.kind?, &self.values, &self.rounds)
     }
 }
 
 impl Until {
-    /// What the cell's settings ask for.
+    /// The rule in the cell's settings, if there is one.
     pub fn of(bound: &Bound) -> Option<Self> {
         let settings = &bound.cell.settings;
         let share = settings.get("repeats.until").and_then(Value::as_str).and_then(percent)?;
@@ -97,10 +98,10 @@ impl Until {
         Some(Self { min, max, share, metric: metric(bound) })
     }
 
-    /// Whether what the ledger holds of a run is enough: so many attempts that count, and an interval that is narrow enough.
+    /// Whether the run has enough attempts that count, and a narrow enough interval.
     ///
     /// # Errors
-    /// If the ledger cannot be read; one that does not exist yet holds nothing.
+    /// If the ledger cannot be read. A missing ledger counts as empty.
     pub fn is_met(&self, store: &Store, bound: &Bound) -> Result<bool, StoreError> {
         match store.read(|reader| self.standing(reader, bound)) {
             Err(StoreError::Missing(_)) => Ok(false),
@@ -108,7 +109,7 @@ impl Until {
         }
     }
 
-    /// What the ledger holds of a run. An attempt that a person has hidden is one that does not count.
+    /// The state of a run's repetitions in the ledger. A hidden attempt does not count.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -117,7 +118,7 @@ impl Until {
         let mut tally = Tally::default();
         for (id, _) in reader.attempts_of(bound.run.id)? {
             if let Some(attempt) = reader.readable(id)? {
-                // A run that was hidden as a whole is one that nobody wants to see, and not one that is to be made anew.
+                // A run that is hidden as a whole should not be executed again, so its attempts count.
                 tally.take(&attempt, hidden.contains(&id.0), &bound.run, &self.metric);
             }
         }
@@ -126,7 +127,8 @@ impl Until {
         Ok(Repeated { is_met, estimate, ..tally.repeated })
     }
 
-    /// Of an outcome copies that are identical are enough: another one would be the same.
+    /// Whether an estimate suffices. Identical values of an outcome suffice, because another attempt would give the
+    /// same.
     fn is_enough(&self, estimate: &Estimate) -> bool {
         let is_narrow = estimate
             .half_width()
@@ -135,23 +137,24 @@ impl Until {
     }
 }
 
-/// What was measured of an attempt, if it counts.
+/// The value of a metric in an attempt, if it counts.
 pub(super) fn counted(attempt: &Attempt, metric: &str) -> Result<f64, LeftOut> {
     attempt.counts()?;
-    // An older record has a known metric in whatever unit its program stated.
+    // Older records have known metrics in the unit that the program stated.
     match attempt.metrics.get(metric) {
         Some(stated) => attempt.judge(metric, &standard(metric, stated)),
         None => attempt.measured(metric),
     }
 }
 
-/// What a machine that drifts, or is disturbed, changes first: energies, and times of runs without a GPU.
+/// The default metric, which reacts first to drift and disturbances: energy, or time without a GPU.
 pub(super) fn usual_metric(bound: &Bound) -> &'static str {
     if bound.gpus.is_empty() { "train_time" } else { "energy" }
 }
 
-/// The metric whose interval counts. What is learned comes out the same from the same seed, and its interval says nothing of the
-/// measurement; of a metric of the program's own nobody knows, and its author wants it to be best.
+/// The metric whose interval counts: a configured one, an objective that can vary, or the default. Learned outcomes are
+/// the same for the same seed, so their interval would say nothing about the measurement. For an external program's own
+/// metric this is unknown, and the objective is taken.
 fn metric(bound: &Bound) -> String {
     let named = |key: &str| bound.cell.settings.get(key).and_then(Value::as_str).map(str::to_owned);
     let can_scatter = |name: &String| known_metric(name).is_none_or(MetricInfo::is_measured);
@@ -159,7 +162,7 @@ fn metric(bound: &Bound) -> String {
     named("repeats.metric").or_else(objective).unwrap_or_else(|| usual_metric(bound).to_owned())
 }
 
-/// How many finished attempts of a run the ledger holds that were made as the run asks.
+/// The number of finished attempts of a run that were made with the GPU settings of the run.
 ///
 /// # Errors
 /// If the ledger cannot be read.
@@ -175,8 +178,8 @@ pub fn filled(reader: &Reader<'_>, run: &Run) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// Whether a finished attempt is one of those that its cell wants. One that only watched, on a card that was not set as the cell asks,
-/// was made of something else.
+/// Whether a finished attempt has the GPU settings that its cell asks for. An observe-only attempt on a GPU with other
+/// settings does not.
 fn fills(attempt: &Attempt) -> bool {
     !attempt.settings.contains_key(OBSERVE_ONLY) || attempt.disturbances().is_empty()
 }
@@ -258,10 +261,10 @@ mod tests {
         assert!(measured(&[100.0, 100.0, 100.0], &[]));
         // Deviation 1, three values: 4.3027 * 1 / sqrt(3) = 2.484.
         assert!(!measured(&[99.0, 100.0, 101.0], &[]));
-        // The same scatter of five: deviation 0.7071 * 2.776 / sqrt(5) = 0.878.
+        // Five values: deviation 0.7071 * 2.776 / sqrt(5) = 0.878.
         let five = [99.0, 100.0, 101.0, 100.0, 100.0];
         assert!(measured(&five, &[]));
-        // Of two rounds that differ, attempts of one round tell nothing of another.
+        // If rounds differ, attempts of one round are not independent.
         let six = [99.0, 99.1, 98.9, 101.0, 101.1, 100.9];
         assert!(measured(&six, &[1, 2, 3, 4, 5, 6].map(Some)));
         assert!(!measured(&six, &[1, 1, 1, 2, 2, 2].map(Some)));

@@ -1,4 +1,4 @@
-//! A worker's process and what comes out of it.
+//! A worker's process, its events and its output.
 
 use super::backlog::Backlog;
 use super::bound::{Bound, Launch};
@@ -22,48 +22,49 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Rejected lines beyond these are counted, not kept: a worker that writes rubbish must not fill the disk.
+/// Further rejected lines are only counted, so that a worker that writes rubbish does not fill the disk.
 const MAX_REJECTED: usize = 1000;
-/// More output than was in the pipes when a worker ended is of a process that outlives it.
+/// The limit of output after a worker's end. More than the pipes had is of a process that outlives it.
 const MAX_LATE_BYTES: usize = 8 << 20;
 const SHOWN_CHARS: usize = 200;
-/// How long to read on after a worker has ended.
+/// How long to read events after a worker has ended.
 const EVENTS_GRACE: Duration = Duration::from_secs(60);
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// The program that becomes a worker: this one, by its hidden command `worker`.
+/// Starts workers: this program, with its hidden command `worker`.
 ///
-/// A shim stands between because it can tie itself to the supervisor's life before it becomes the program that was asked for.
+/// It is a shim that ties its life to the supervisor's before it executes the requested program.
 #[derive(Clone, Debug)]
 pub struct Shim {
     /// The executable.
     pub executable: PathBuf,
-    /// Where is written down what is set on GPUs.
+    /// The folder for changed GPU settings.
     pub restore: Place,
-    /// Marks attempts as executed by this user; none where there is no key.
+    /// The key that marks attempts as executed by this user, if there is one.
     pub key: Option<UserKey>,
 }
 
 impl Shim {
-    /// The command that starts it.
+    /// The command that starts the shim.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
-        // The way that it is started by says nothing in a list of processes.
+        // Shows a readable name in lists of processes instead of the path of the executable.
         command.arg0(process::NAME);
         command
     }
 
-    /// Whether another program finds it where it lies, as one that starts a container has to.
+    /// Checks that this program's file is still at its path, where a container program must find it.
     ///
     /// # Errors
-    /// If another file lies there by now, or none.
+    /// If another file or none is there now.
     pub(super) fn check_path(&self) -> Result<(), ContainerError> {
         let path = self.path();
         let is_there = process::is_same_file(&path, &self.executable);
         if is_there { Ok(()) } else { Err(ContainerError::Replaced(path)) }
     }
 
-    /// Where it lies: this program's own name for its file means another program's to that one.
+    /// The path of this program. Its own name for its file, in `/proc/self`, would mean another file to another
+    /// program.
     fn path(&self) -> PathBuf {
         let own = || process::own_path().ok().filter(|_| self.executable == Path::new(process::OWN_FILE));
         own().unwrap_or_else(|| self.executable.clone())
@@ -79,10 +80,10 @@ pub(super) struct Ended {
 
 /// A worker that was started.
 pub(super) struct Worker {
-    /// None of a process that ran before: it is neither signalled nor waited for.
+    /// `None` for an attached process, which is neither signalled nor waited for.
     child: Option<Child>,
     pid: u32,
-    /// Whether it is a guard that stays beside the program.
+    /// Whether the child is a guard that stays alive while the program runs.
     is_guarded: bool,
     fifo: PathBuf,
     gate: Arc<File>,
@@ -94,7 +95,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts the worker of a run, in its container if it has one; its events come through a named pipe of that path.
+    /// Starts the worker of a run, in its container if it has one. It writes its events to a named pipe at this path.
     pub(super) fn start<'a>(
         shim: &Shim,
         bound: &Bound,
@@ -129,26 +130,26 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Starts a command that becomes a worker and finds the input on its standard input. Its events come through a named pipe of that
-    /// path, of which it has been told.
+    /// Starts a command as a worker, with this standard input. The caller has told it the path of the named pipe for
+    /// its events.
     pub(super) fn launch(mut command: Command, input: Option<&str>, fifo: &Path) -> io::Result<Self> {
         let gate = gate(fifo)?;
         command.env("LEDGER_SUPERVISOR_PID", std::process::id().to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        // What can fail is done before there is a process that would be left alone.
+        // Everything that can fail comes before the process is started.
         let events = gate.try_clone()?;
         let mut child = command.spawn()?;
         if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-            // A worker that died at once says why by its exit code.
+            // If the worker died at once, its exit code shows why.
             let _ = stdin.write_all(input.as_bytes());
         }
         let pid = child.id();
         let mut worker = Self::listening(pid, fifo, (gate, events));
         let seen = Arc::clone(&worker.ended);
-        // Seen when it comes, whatever else is to be done then.
+        // A separate thread records the time of the end without delay.
         worker.waiter = Some(std::thread::spawn(move || {
-            // One that cannot be waited for is gone.
+            // A process that cannot be waited for is gone.
             let exit = process::await_end(pid).unwrap_or(Exit::Code(-1));
             let _ = seen.set(Ended { exit, at: Moment::now() });
         }));
@@ -164,14 +165,15 @@ impl Worker {
         Ok(worker)
     }
 
-    /// A process that already runs, whose events come through a named pipe of that path. Its output and its end are its own.
+    /// Attaches to a process that already runs. It writes its events to a named pipe at this path. Its output and its
+    /// end are not observed.
     pub(super) fn attach(pid: u32, fifo: &Path) -> io::Result<Self> {
         let gate = gate(fifo)?;
         let events = gate.try_clone()?;
         Ok(Self::listening(pid, fifo, (gate, events)))
     }
 
-    /// Begins to read the events of a process.
+    /// Starts to read the events of a process.
     fn listening(pid: u32, fifo: &Path, (gate, events): (File, File)) -> Self {
         let ended = Arc::<OnceLock<Ended>>::default();
         let end_mark = format!("#end {}", std::process::id());
@@ -201,34 +203,34 @@ impl Worker {
         self.ended.get().copied()
     }
 
-    /// What came in, no more than is worked off soon; waits for it up to `patience`.
+    /// The next entries, up to one turn. Waits for them up to `patience`.
     pub(super) fn receive(&self, patience: Duration) -> Vec<Entry> {
         self.backlog.take(patience)
     }
 
-    /// Signals the worker and all that it started; a guard passes on what it gets.
+    /// Signals the worker and its process group. A guard passes signals on.
     pub(super) fn signal(&self, signal: process::Signal) {
         if self.child.is_none() {
             return;
         }
         let is_for_all = !self.is_guarded || signal == process::Signal::Kill;
         let target = if is_for_all { process::Target::Group(self.pid) } else { process::Target::Process(self.pid) };
-        // One that is gone already needs no signal.
+        // Errors are ignored, because the process may be gone.
         let _ = process::signal(target, signal);
     }
 
-    /// After the worker has ended: ends what it left behind, and returns what is still in the pipes.
+    /// Cleans up after the worker's end: kills its remaining processes, and returns the remaining entries in the pipes.
     pub(super) fn finish(mut self) -> Vec<Entry> {
         self.signal(process::Signal::Kill);
-        // The process was seen to have ended; reaping it takes no time. Once it is reaped, its number may be another's.
+        // The process has ended, so reaping it does not block. After that its pid may be reused.
         let _ = self.waiter.take().map(JoinHandle::join);
         let _ = self.child.as_mut().map(Child::wait);
         let (mark, gate) = (format!("\n{}\n", self.end_mark), Arc::clone(&self.gate));
-        // The pipe has room for it only as what is in there is taken below.
+        // Written by a thread, because a full pipe has room only once the loop below reads from it.
         std::thread::spawn(move || (&*gate).write_all(mark.as_bytes()));
         let (mut rest, mut late) = (Vec::new(), 0);
-        // The pump of the events is the first, and ends at its mark for certain, however slow the machine. The others may not: who
-        // left the group may hold a pipe open, and what it says afterwards is nobody's.
+        // The first thread reads events and always ends at the mark, however slow the machine. The others may not end:
+        // a process that left the group may keep a pipe open. Its later output does not belong to the attempt.
         let ended = Instant::now();
         let events_in = |pumps: &[JoinHandle<()>]| pumps.first().is_none_or(JoinHandle::is_finished);
         while !events_in(&self.pumps) && ended.elapsed() < EVENTS_GRACE
@@ -251,7 +253,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Whoever still adds something must not wait for room.
+        // A thread that still adds entries must not wait for room.
         drop(self.backlog.close());
         let _ = std::fs::remove_file(&self.fifo);
     }
@@ -263,7 +265,7 @@ pub(super) fn contain(image: &Image, shim: &Shim, bound: &Bound, kernels: Option
     let executable = shim.path();
     let program = match &bound.launch {
         Launch::Program { argv, directory } => Some((argv.as_slice(), directory.as_path())),
-        // A process that already runs is in no image of ours.
+        // An attached process does not run in an image.
         Launch::Trainer | Launch::Attached(_) => None,
     };
     image.contain(&Start {
@@ -279,23 +281,23 @@ pub(super) fn contain(image: &Image, shim: &Shim, bound: &Bound, kernels: Option
     })
 }
 
-/// What a worker is told of its run in its environment, besides the way of its events.
+/// The environment variables of a worker, except that for its events.
 fn told(bound: &Bound, kernels: Option<&InUse>) -> Vec<(&'static str, OsString)> {
     let mut told: Vec<(&'static str, OsString)> = vec![
         ("LEDGER_RUN", bound.run.id.to_string().into()),
-        // The order in which the run's identity names the GPUs.
+        // The order of the GPUs in the run's identity.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".into()),
-        // Those that the run's identity names, and no other: by UUID, since numbers mean something else to each process.
+        // Only the GPUs of the run's identity, by UUID, because indices differ between processes.
         ("CUDA_VISIBLE_DEVICES", visible(bound).into()),
     ];
     if let Some(kernels) = kernels {
         told.push(("LEDGER_KERNELS_TUNED", u8::from(kernels.tuned).to_string().into()));
-        // What the driver makes of kernels for the card is kept where they are, or not at all.
+        // The driver's cache of compiled kernels is stored with the kernels, or not at all.
         told.push(match kernels.tuned {
             true => ("CUDA_CACHE_PATH", kernels.cache.driver_cache().into()),
             false => ("CUDA_CACHE_DISABLE", "1".into()),
         });
-        // Left alone, NCCL takes one of several orders of adding by a model of their times.
+        // By default NCCL chooses the order of additions by a model of times.
         if kernels.is_pinned() && bound.gpus.len() > 1 {
             told.extend([("NCCL_ALGO", "Ring".into()), ("NCCL_PROTO", "Simple".into())]);
         }
@@ -317,7 +319,8 @@ fn cell_json(bound: &Bound) -> String {
     to_json_line(&cell.into())
 }
 
-/// Makes the pipe. Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
+/// Creates the pipe and opens it in both directions, so that the open does not block, and the reader sees no end of
+/// file.
 fn gate(fifo: &Path) -> io::Result<File> {
     files::fifo(fifo).map_err(io::Error::other)?;
     OpenOptions::new().read(true).write(true).open(fifo)
@@ -330,7 +333,7 @@ fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backl
     loop {
         let Ok(read) = from.read(&mut chunk) else { return };
         let read_ns = clock::monotonic_ns();
-        // What waited in the pipe when the worker ended was said before.
+        // Lines that were in the pipe when the worker ended get the time of its end.
         let now_ns = end.get().map_or(read_ns, |end| read_ns.min(end.at.monotonic_ns));
         let mut entries = Vec::new();
         let mut ended = false;
@@ -381,15 +384,15 @@ fn pump_output(mut from: impl Read, to: &Backlog, make: fn(String) -> Entry) {
     }
 }
 
-/// Makes text of a stream, whatever the borders of its chunks.
+/// Decodes a stream as UTF-8, independent of the borders of its chunks.
 #[derive(Default)]
 struct Letters {
-    /// The beginning of a character that is not whole yet.
+    /// The bytes of an incomplete character.
     begun: Vec<u8>,
 }
 
 impl Letters {
-    /// The characters that are whole by now; what is none at all is replaced.
+    /// The complete characters so far. Invalid bytes are replaced.
     fn whole(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);
@@ -398,7 +401,7 @@ impl Letters {
     }
 }
 
-/// How many of the last bytes begin a character without ending it.
+/// The number of trailing bytes that begin an incomplete character.
 fn begun_bytes(bytes: &[u8]) -> usize {
     let begins = |count: &usize| {
         let tail = bytes.len().checked_sub(*count).map(|from| std::str::from_utf8(&bytes[from..]));
@@ -411,7 +414,7 @@ fn begun_bytes(bytes: &[u8]) -> usize {
 #[derive(Debug, PartialEq, Eq)]
 struct TooLong;
 
-/// Splits a stream into lines, whatever the borders of its chunks.
+/// Splits a stream into lines, independent of the borders of its chunks.
 #[derive(Default)]
 struct Lines {
     partial: Vec<u8>,
@@ -496,7 +499,7 @@ mod tests {
         assert!(ended.at.monotonic_ns + 50_000_000 <= clock::monotonic_ns());
         let rest = worker.finish();
         assert_eq!(rest.len(), 10_000);
-        // A line that is read in the moment in which the end is noted is stamped behind it.
+        // A line that is read while the end is recorded can be stamped after it.
         let latest_ns = ended.at.monotonic_ns + 10_000_000;
         let is_before = |entry: &Entry| matches!(entry, Entry::Event(event) if event.t_ns <= latest_ns);
         assert!(rest.iter().all(is_before));
@@ -522,7 +525,7 @@ mod tests {
         assert!(rest > 0 && rest * LINE.len() < 8 << 20, "{rest}");
     }
 
-    /// Gives out what it has in pieces of that length.
+    /// A reader that returns its bytes in pieces of this length.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {
@@ -550,7 +553,7 @@ mod tests {
         for length in 1..=text.len() {
             assert_eq!(told(text.as_bytes(), length), text, "{length}");
         }
-        // What is none stays none, and so does one that never ends.
+        // Invalid bytes and an incomplete character at the end are replaced.
         assert_eq!(told(b"a\xff\xe2\x94b\xe2\x94", 1), "a\u{fffd}\u{fffd}b\u{fffd}");
     }
 

@@ -1,9 +1,10 @@
-//! A client of zeusd, the privileged daemon of the Zeus project, which makes changes of GPUs for whoever may write to its socket.
+//! A client of zeusd, the privileged daemon of the Zeus project, which changes GPU settings for users with access to
+//! its socket.
 //!
-//! The interface is the one that the daemon documents since version 0.3 (<https://ml.energy/zeus/zeusd/api/>): HTTP over a Unix
-//! socket, parameters in the query, the same status codes for all. It counts GPUs by itself, and a container may count otherwise:
-//! a card is taken to be the one of that number only where its name and its place on the PCI bus are the same. Daemons that
-//! do not tell the place have to see as many GPUs as this process does, in which case both count them along the bus.
+//! The interface is documented since version 0.3 (<https://ml.energy/zeus/zeusd/api/>): HTTP over a Unix socket,
+//! parameters in the query, the same status codes for all calls. The daemon's GPU indices may differ from those in a
+//! container. So a GPU is identified by its name and PCI address. If a daemon does not report addresses, it must see as
+//! many GPUs as this process: then both number them in bus order.
 
 use crate::gpu::{Change, GpuInfo};
 use crate::host::environment;
@@ -15,11 +16,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the daemon listens if nobody says otherwise.
+/// The default sockets.
 const USUAL: [&str; 2] = ["/run/zeusd/zeusd.sock", "/var/run/zeusd.sock"];
-/// A change of a card takes milliseconds, and the daemon may have to wake a driver first.
+/// The time limit of a request. A change takes milliseconds, but the daemon may have to wake the driver first.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// More than this no answer of the daemon has.
+/// The largest answer that is read.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The daemon behind a socket.
@@ -29,11 +30,11 @@ pub(super) struct Zeusd {
     token: Option<String>,
 }
 
-/// The daemon did not make a change, or nobody knows.
+/// The daemon did not make a change, or may not have made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unanswered {
     why: String,
-    /// Whether it is certain that nothing was changed: a daemon that was asked and whose answer was lost may have done it.
+    /// Whether it is certain that nothing was changed. If the answer was lost, the daemon may have made the change.
     pub(super) for_certain: bool,
 }
 
@@ -43,13 +44,13 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// The socket of the daemon that would be asked, if there is one.
+/// The socket of the daemon, if there is one.
 pub fn zeusd_socket() -> Option<PathBuf> {
     Zeusd::find().map(|zeusd| zeusd.socket)
 }
 
 impl Zeusd {
-    /// The daemon whose socket is there: `$ZEUSD_SOCK_PATH`, or a usual place. `$ZEUSD_TOKEN` is handed to it.
+    /// The daemon at `$ZEUSD_SOCK_PATH` or a default socket, if that exists. `$ZEUSD_TOKEN` is sent to it.
     pub(super) fn find() -> Option<Self> {
         let named = environment::text_var("ZEUSD_SOCK_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
         let socket = match named {
@@ -60,17 +61,16 @@ impl Zeusd {
         socket.map(|socket| Self { socket, token })
     }
 
-    /// Its socket.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Changes a card, of so many that this process sees.
+    /// Changes a setting of a GPU. `of` is the number of GPUs that this process sees.
     ///
     /// # Errors
-    /// If it was not done, and why.
+    /// If the change was not made or may not have been made.
     pub(super) fn change(&self, gpu: &GpuInfo, of: usize, change: Change) -> Result<(), Unanswered> {
-        // Only asked so far.
+        // Nothing can have changed before the next request.
         let id = self.id_of(gpu, of).map_err(|why| Unanswered { why, for_certain: true })?;
         let (path, more) = match change {
             Change::PowerLimit(mw) => ("set_power_limit", format!("&power_limit_mw={mw}")),
@@ -82,7 +82,7 @@ impl Zeusd {
         self.ask("POST", &format!("/gpu/{path}?gpu_ids={id}&block=true{more}")).map(drop)
     }
 
-    /// The daemon's number of a card.
+    /// The daemon's index of a GPU.
     fn id_of(&self, gpu: &GpuInfo, of: usize) -> Result<i64, String> {
         let body = self.ask("GET", "/discover").map_err(|unanswered| unanswered.why)?;
         let told = from_json(&body).map_err(|error| format!("its answer to /discover is not understood: {error}"))?;
@@ -107,7 +107,7 @@ impl Zeusd {
         })
     }
 
-    /// The body of a good answer.
+    /// Sends a request, and returns the body of a successful answer.
     fn ask(&self, method: &str, path: &str) -> Result<String, Unanswered> {
         let unclear = |why: String| Unanswered { why, for_certain: false };
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
@@ -135,8 +135,8 @@ impl Zeusd {
     }
 }
 
-/// Sends a request; gives the head of the answer, and the body. Not the end of the connection is waited for, but that of the body:
-/// a daemon may leave the connection open.
+/// Sends a request, and returns the head and the body of the answer. Reads to the end of the body, not of the
+/// connection, which a daemon may leave open.
 fn exchange(mut stream: UnixStream, request: &str) -> std::io::Result<(String, String)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -153,7 +153,7 @@ fn exchange(mut stream: UnixStream, request: &str) -> std::io::Result<(String, S
     let mut body = Vec::new();
     if named("transfer-encoding").is_some_and(|how| how.contains("chunked")) {
         let mut text = String::new();
-        // The piece of length 0 is the last one.
+        // A chunk of length 0 is the last one.
         while answer.read_line(&mut text)? > 0 && !text.ends_with("\n0\r\n") && text != "0\r\n" {}
         return Ok((head, unchunked(&text)));
     }
@@ -168,13 +168,13 @@ fn clocks(mhz: u32) -> String {
     format!("&min_clock_mhz={mhz}&max_clock_mhz={mhz}")
 }
 
-/// Whether `0000:3b:00.0` is where NVML says `00000000:3B:00.0`.
+/// Compares PCI addresses of different formats: `0000:3b:00.0` and NVML's `00000000:3B:00.0` are equal.
 fn is_same_place(address: &str, gpu: &GpuInfo) -> bool {
     let plain = |text: &str| text.trim_start_matches('0').to_ascii_lowercase();
     plain(address) == plain(&gpu.pci_bus_id)
 }
 
-/// The content of a body that came in pieces, each after its length in hexadecimal digits.
+/// Decodes a chunked body. Each chunk follows its length in hexadecimal digits.
 fn unchunked(mut body: &str) -> String {
     let mut whole = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {
@@ -205,7 +205,8 @@ mod tests {
 
     const TWO: &str = r#"{"gpus":[{"id":0,"name":"NVIDIA H200","pci_address":"0000:3b:00.0"},{"id":1,"name":"NVIDIA H200","pci_address":"0000:4c:00.0"}],"cpus":[],"enabled_api_groups":["gpu-control"],"auth_required":false}"#;
 
-    /// Answers so many requests, `/discover` with that text and the rest with that status; gives what it was asked.
+    /// Serves requests during `call`: `/discover` with this text, others with this status. Returns the requests and the
+    /// result of `call`.
     fn served(
         discover: &'static str,
         status: &'static str,

@@ -60,7 +60,7 @@ impl Stop for Never {
     }
 }
 
-/// Asks to stop from the tenth time on that it is asked.
+/// Requests a stop from the tenth call on.
 #[derive(Default)]
 struct Soon(AtomicU32);
 
@@ -110,7 +110,7 @@ fn the_host_is_seen_from_before_the_worker_to_its_end() {
     let [due, taken, dropped] = ["telemetry.samples_due", "telemetry.samples_taken", "telemetry.samples_dropped"]
         .map(|name| named(name).unwrap());
     assert!(taken >= 2);
-    // By the clock, whatever the machine had else to do: one each period, and the first, the one at the claim and the last.
+    // Independent of the machine's load: one sample per period, the first, the one at the start and the last.
     let periods = i64::try_from((monotonic_ns() - begun_ns) / 10_000_000).unwrap();
     assert!(due <= periods + 3 && due == taken + dropped, "{due} of {periods}");
 }
