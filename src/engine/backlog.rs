@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_too_much_waits_and_nothing_is_lost() {
+    fn a_full_backlog_blocks_its_writer_and_loses_nothing() {
         const ALL: usize = 100;
         let backlog = Backlog::default();
         let added = AtomicUsize::new(0);
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_taken_together() {
+    fn small_entries_are_taken_in_one_turn() {
         let backlog = Backlog::default();
         (0..10).for_each(|number| assert!(backlog.add(said(number), 10)));
         assert_eq!(backlog.take(Duration::ZERO).len(), 10);
     }
 
     #[test]
-    fn at_the_end_what_waits_is_taken_and_nobody_waits_any_more() {
+    fn closing_returns_all_entries_and_unblocks_writers() {
         let backlog = Backlog::default();
         assert!(backlog.add(said(0), MOST_BYTES));
         std::thread::scope(|scope| {

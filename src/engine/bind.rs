@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_are_not_to_be_read_are_what_the_record_says() {
+    fn data_without_permission_to_read_get_the_recorded_digest() {
         let root = tempfile::tempdir().unwrap();
         let gone = root.path().join("gone").display().to_string();
         let config: Table = [("data.name".to_owned(), "idx".into()), (data::DIGEST.to_owned(), "ab".into())].into();

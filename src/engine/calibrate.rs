@@ -308,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_asked_for_in_seconds() {
+    fn the_schedule_of_a_load_is_written_in_seconds() {
         assert_eq!(written(&[(2500, 20), (7, 600)]), "2.500 0.020\n0.007 0.600\n");
     }
 
     #[test]
-    fn what_a_load_says_is_when_it_was_on_or_why_it_failed() {
+    fn a_load_reports_its_pulses_or_why_it_failed() {
         use PhaseEdge::{Start, Stop};
         let two = || vec![phase(1, Start), phase(5, Stop), phase(9, Start), phase(12, Stop)];
         assert_eq!(heard(two(), Exit::Code(0)), Ok(vec![(1, 5), (9, 12)]));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_product_firmware_and_driver_has_its_own() {
+    fn each_product_firmware_and_driver_has_its_own_calibration() {
         let ledger = tempfile::tempdir().unwrap();
         let find = |device: &str, vbios: Option<&str>, driver: &str| {
             KeptCalibration::find(ledger.path(), device, vbios, driver).unwrap()
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_elsewhere_is_handed_what_is_known() {
+    fn calibrations_are_copied_to_another_ledger() {
         let (ledger, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         KeptCalibration::hand_on(ledger.path(), other.path()).unwrap();
         assert!(!other.path().join(FOLDER).exists());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_by_hand_is_not_used() {
+    fn a_calibration_that_was_changed_by_hand_is_not_used() {
         let ledger = tempfile::tempdir().unwrap();
         let one = kept(ledger.path(), "580.1");
         one.write().unwrap();

@@ -183,7 +183,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn ids_of_data_that_lie_there_are_those_of_their_names_and_contents() {
+    fn the_digest_of_data_hashes_names_and_contents() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("below")).unwrap();
         let names = ["b.txt", "a.txt", ".c.txt", "D.TXT", "below/e.txt"];
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_were_written_to_are_noticed_and_those_that_were_only_moved_are_not() {
+    fn changed_data_are_noticed_but_moved_data_are_not() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         fs::write(path("a.txt"), "one").unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_cocos_layout_is_its_annotations_and_its_pictures() {
+    fn a_coco_folder_has_annotations_and_pictures() {
         let root = tempfile::tempdir().unwrap();
         let said = || {
             coco(root.path(), &|| false).unwrap_err().to_string().replace(&root.path().display().to_string(), "ROOT")

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_decides_is_left_open_and_all_else_has_to_agree() {
+    fn fields_that_the_machine_decides_may_differ_and_all_others_must_agree() {
         let free = expected(&[("lr", 1_i64.into()), (DEVICE, "auto".into()), (GPUS, 2_i64.into())]);
         let gpu = [("lr", 1_i64.into()), (DEVICE, "cuda".into()), (GPUS, 2_i64.into()), (DATA, "d".into())];
         let cpu = [("lr", 1_i64.into()), (DEVICE, "cpu".into()), (GPUS, 0_i64.into())];
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_program_the_files_are_told_that_make_it_one() {
+    fn changed_missing_and_new_program_files_are_listed() {
         let program = |files: &[(&str, &str)]| -> Value {
             let files: Table = files.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).into())).collect();
             Value::Table([("files".to_owned(), files.into())].into())
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_named_by_all_that_is_known() {
+    fn the_id_of_a_cell_depends_on_everything_known() {
         let cell = |rate: i64| expected(&[("lr", rate.into()), (DEVICE, "auto".into())]);
         assert_eq!(cell(1).id(), cell(1).id());
         assert_ne!(cell(1).id(), cell(2).id());

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_no_chunk_holds_is_shortened_and_a_short_one_is_not() {
+    fn a_series_that_does_not_fit_into_a_chunk_is_shortened() {
         let named = ("noise", "", Axis::Step);
         assert_eq!(fit_series(named, &noise(SURE_POINTS)).unwrap().warning, None);
         let long = fit_series(named, &noise(6_000_000)).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_has_the_beginning_of_a_long_name_and_a_line_ends_within_no_character() {
+    fn long_names_and_lines_are_cut_at_character_borders() {
         assert_eq!(quoted("p"), "`p`");
         assert_eq!(quoted(&"ö".repeat(100)), format!("`{}…`", "ö".repeat(60)));
         assert_eq!(cut("short".to_owned()), "short");

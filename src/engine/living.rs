@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_attempt_does_is_seen_while_it_is_written() {
+    fn a_running_attempt_can_be_followed() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = journal(dir.path());
         let living = Living::open(writer.path()).unwrap();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_followed_and_no_line_is_given_twice_or_lost() {
+    fn following_an_output_neither_repeats_nor_loses_lines() {
         let dir = tempfile::tempdir().unwrap();
         let writer = journal(dir.path());
         let path = writer.path().to_owned();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_look_is_given_once_wherever_secrets_and_the_gap_lie() {
+    fn the_sealed_output_continues_the_followed_one_without_repetition() {
         let dir = tempfile::tempdir().unwrap();
         let writer = journal(dir.path());
         let path = writer.path().to_owned();
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_late_is_told_what_is_missing_and_a_dead_supervisor_leaves_both_ends() {
+    fn a_late_follower_gets_a_gap_and_recovery_keeps_both_ends() {
         let dir = tempfile::tempdir().unwrap();
         let writer = journal(dir.path());
         let path = writer.path().to_owned();

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_code_is_known_by_its_source() {
+    fn compiled_code_maps_to_its_source() {
         for (path, source) in [
             ("/p/__pycache__/model.cpython-312.pyc", "/p/model.py"),
             ("/p/__pycache__/my.mod.cpython-312.opt-1.pyc", "/p/my.mod.py"),

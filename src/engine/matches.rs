@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_no_part_of_a_line() {
+    fn terminal_escapes_are_removed_from_lines() {
         let mut found = matches(&[("loss", r"^loss (\S+)$".into())]);
         assert_eq!(metrics(&found.push("\u{1b}[1;31mloss 0.5\u{1b}[0m\n", 1)), [(1, 0.5)]);
         for (line, plain) in
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_is_its_last_character_before_the_break() {
+    fn the_end_anchor_matches_before_the_line_break() {
         let mut found = matches(&[("loss", r"^loss (\S+)$".into())]);
         let told = found.push("loss 0.5\r\nloss 0.25\n", 1);
         assert_eq!(metrics(&told), [(1, 0.25)]);
     }
 
     #[test]
-    fn an_event_of_the_worker_counts_and_not_a_match_however_they_follow_each_other() {
+    fn an_event_of_the_worker_takes_precedence_over_matches() {
         let mut found = matches(&[("acc", r"acc (\S+)".into())]);
         assert_eq!(metrics(&found.push("acc 0.1\n", 1)), [(1, 0.1)], "before the event");
         found.reported(&EventKind::Metric { name: "acc".into(), value: 0.9, unit: String::new() });
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_has_every_match_with_its_step_or_its_number() {
+    fn a_series_has_every_match_with_its_step_or_index() {
         let series = |pattern: &str| {
             Table::from([
                 ("pattern".to_owned(), pattern.into()),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_match_that_is_no_number_leaves_no_earlier_value() {
+    fn a_last_match_that_is_not_a_number_gives_nan() {
         let mut found = matches(&[("acc", r"acc (\S+)".into())]);
         let told = found.push("acc 0.5\nacc failed\n", 1);
         assert!(matches!(metrics(&told)[..], [(1, value)] if value.is_nan()), "{told:?}");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_found_or_no_number_is_told_at_the_end() {
+    fn missing_matches_and_non_numbers_give_warnings_at_the_end() {
         let mut found = matches(&[("loss", r"loss (\S+)".into()), ("top1", r"top1 (\S+)".into())]);
         let told = found.push("loss high\nloss low\n", 1);
         assert!(matches!(metrics(&told)[..], [(1, value)] if value.is_nan()), "{told:?}");

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_output_both_ends_are_kept_and_the_gap_is_counted() {
+    fn both_ends_of_a_long_output_are_kept_and_the_gap_is_counted() {
         let line = |number: usize| format!("line {number:09} of a long output\n");
         let each = line(0).len();
         let mut output = Output::default();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_wherever_the_chunks_end() {
+    fn lines_do_not_depend_on_the_borders_of_chunks() {
         let text = "one\ntwo\rthree\r\n\nfour";
         let whole: Vec<&str> = lines(text).collect();
         for at in 0..=text.len() {

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_file_is_read_again() {
         let gpu = GpuInfo {
             index: 3,
             name: "NVIDIA H200".into(),

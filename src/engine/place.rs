@@ -169,7 +169,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_card_is_locked_once_and_free_again_afterwards() {
+    fn a_gpu_is_locked_once_and_can_be_locked_again_later() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::at(dir.path().join("restore"));
         place.make().unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_is_not_trusted() {
+    fn a_folder_that_others_can_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("open");
         let place = Place::at(&folder);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_only_opened_where_nobody_else_can_put_something() {
+    fn locks_are_opened_only_in_a_folder_that_others_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("open");
         let place = Place::at(&folder);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_another_user_has_set_is_locked_too() {
+    fn a_gpu_locked_by_another_user_is_busy() {
         let dir = tempfile::tempdir().unwrap();
         let of = |user: &str| {
             let place = Place { folder: dir.path().join(user), of_all: Some(dir.path().to_owned()) };

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_the_closure_of_its_submission_and_says_what_differs_on_the_node() {
+    fn a_task_has_the_closure_of_its_submission_and_notes_differences() {
         let table = |pairs: &[(&str, &str)]| -> Table {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
         };

@@ -103,7 +103,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_round_has_every_item_once_and_each_round_another_order() {
+    fn each_round_has_every_item_once_in_another_order() {
         let order = Order { seed: Some(7), canary_every: 0 };
         let round = |round: u64| {
             let mut items: Vec<u32> = (0..20).collect();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn splitmix_gives_its_published_numbers() {
+    fn splitmix_returns_its_published_numbers() {
         let mut state = 1_234_567;
         let drawn: Vec<u64> = (0..3).map(|_| draw(&mut state)).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_of_supervisors_in_another_namespace_are_left_alone_at_once() {
+    fn journals_of_supervisors_in_another_namespace_are_skipped_without_waiting() {
         let (_dir, store) = store();
         // With this host's name and boot id, and pids that no process here has.
         let writers: Vec<Writer> = (0..20).map(|number| begun_as(&store, dead(), Nonce([number; 16]))).collect();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_was_killed_leaves_nothing_that_the_next_one_cannot_seal() {
+    fn the_journal_of_a_killed_container_is_sealed_by_the_next_one() {
         let (_dir, store) = store();
         let writer = begun(&store, Owner { host: "1f0c3a9d2b7e".to_owned(), ..dead() });
         let since = Instant::now();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_of_another_host_is_sealed_by_whoever_says_that_it_is_gone() {
+    fn an_attempt_of_another_host_is_sealed_on_request() {
         let (_dir, store) = store();
         let owner = Owner { host: "elsewhere".to_owned(), boot_id: "another".to_owned(), ..dead() };
         let writer = begun(&store, owner);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_whose_living_supervisor_could_not_even_write_its_end_is_sealed_as_interrupted() {
+    fn an_attempt_whose_end_could_not_be_written_is_sealed_as_interrupted() {
         let (_dir, store) = store();
         drop(begun(&store, owner::this_owner().unwrap()));
         let [Recovered::Sealed(id)] = recover(&store).unwrap()[..] else { panic!("not sealed") };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_journal_that_is_being_written_is_no_end_of_it() {
+    fn a_copy_of_a_journal_that_is_being_written_is_not_sealed() {
         let ((_dir, store), (_copied, copy)) = (store(), store());
         let writer = begun(&store, owner::this_owner().unwrap());
         for extension in ["journal", "reserve"] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_journal_that_is_being_written_the_first_entry_alone_is_read() {
+    fn only_the_first_entry_of_a_journal_being_written_is_read() {
         let (_dir, store) = store();
         let writer = begun(&store, owner::this_owner().unwrap());
         // A sparse file, larger than any memory.
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sweep_could_not_seal_is_its_own_whoever_has_sealed_it_since() {
+    fn attempts_that_were_sealed_later_belong_to_their_sweep() {
         let (_dir, store) = store();
         let waiting: Vec<(RunId, EngineError)> = (7..10u8)
             .map(|number| {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_supervisors_worker_had_started_is_ended() {
+    fn processes_left_by_a_dead_supervisors_worker_are_killed() {
         let (_dir, store) = store();
         let mut writer = begun(&store, dead());
         let mut worker = std::process::Command::new("sh");

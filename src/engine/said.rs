@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_taken_out_wherever_the_pieces_end() {
+    fn secrets_are_removed_independent_of_the_borders_of_pieces() {
         let text = "login ghp_0123456789abcdef0123\nPASSWORD=hunter2\n-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nstep 3: no memory";
         let clean = "login (redacted)\nPASSWORD=(redacted)\n-----BEGIN PRIVATE KEY-----\n(redacted)\n-----END PRIVATE KEY-----\nstep 3: no memory";
         for at in 0..text.len() {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_output_the_end_stays_and_no_part_of_a_secret() {
+    fn the_end_of_a_long_output_is_kept_without_parts_of_secrets() {
         let secret = format!("ghp_{}\n", "0123456789abcdef".repeat(8));
         let all = end(&[&secret.repeat(1000), "done"]);
         assert!(all.len() <= TAIL_BYTES && all.ends_with("(redacted)\ndone") && !all.contains("0123"), "{all}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_says_in_words_is_clean() {
+    fn the_texts_of_events_are_redacted() {
         let event = |kind| Event { t_ns: 1, rank: 0, kind };
         let fact = event(EventKind::Fact { name: "hub_password".to_owned(), value: "hunter2".into() });
         let EventKind::Fact { value, .. } = &clean(&fact).kind else { panic!("{fact:?}") };

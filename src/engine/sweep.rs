@@ -496,7 +496,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_task_whose_thread_panics_keeps_no_other_thread_waiting() {
+    fn a_panic_in_a_task_does_not_block_other_threads() {
         let rounds = Mutex::new(Rounds::new(Vec::new(), false));
         let run = RunId(Digest([1; 32]));
         rounds.lock().unwrap().in_flight.push(run);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_that_do_not_count_are_no_part_of_drift_and_interval() {
+    fn attempts_that_do_not_count_have_no_value() {
         let finished = || Outcome::Finished;
         let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
         let tainted: Table = [("worker.tainted".to_owned(), "the fan failed".into())].into();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_is_told_of_by_its_own_reason_and_only_finished_ones_are_spent() {
+    fn each_attempt_has_its_reason_and_only_finished_ones_use_the_budget() {
         let run = |config: Table| Run::new(Parts { config: config.into(), ..Parts::sample() });
         let reason = |text: &str| -> Table { [("validity.reasons".to_owned(), vec![text].into())].into() };
         let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_end_the_repetitions() {
+    fn repetitions_end_with_a_narrow_interval() {
         let until = Until { min: 3, max: 9, share: 0.02, metric: "energy".to_owned() };
         let measured = |values: &[f64], rounds: &[Option<u64>]| {
             let one = |(at, value): (usize, &f64)| {

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_when_it_was_and_what_was_said_before_is_there() {
+    fn the_time_of_the_end_is_exact_and_earlier_events_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let worker = shell(r#"yes "$LINE" | head -n 10000 >> "$LEDGER_EVENTS"; exit 3"#, &dir.path().join("events"));
         let ended = end_of(&worker);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_says_more_than_anybody_takes_waits_and_can_be_ended() {
+    fn a_worker_that_writes_too_much_is_blocked_and_can_be_killed() {
         let dir = tempfile::tempdir().unwrap();
         let (events, begun) = (dir.path().join("events"), dir.path().join("events.begun"));
         let worker = shell(r#": > "$LEDGER_EVENTS.begun"; exec yes "$LINE" >> "$LEDGER_EVENTS""#, &events);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_whole_wherever_a_pipe_is_cut() {
+    fn characters_do_not_depend_on_the_borders_of_chunks() {
         let told = |output: &[u8], length: usize| {
             let backlog = Backlog::default();
             pump_output(Pieces(output, length), &backlog, Entry::Stdout);
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn who_outlives_the_worker_and_writes_without_end_is_not_heard_to_the_end() {
+    fn endless_output_of_a_surviving_process_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let worker = shell("echo mine; setsid yes not mine & exit 0", &dir.path().join("events"));
         end_of(&worker);

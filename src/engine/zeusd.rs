@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_go_to_the_card_at_the_same_place() {
+    fn changes_go_to_the_gpu_with_the_same_pci_address() {
         let (asked, done) = served(TWO, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::PowerLimit(300_000)));
         assert_eq!(done, Ok(()));
         let token = "Authorization: Bearer secret";
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_not_certain_to_be_the_same_is_left_alone() {
+    fn a_gpu_without_certain_identity_is_not_changed() {
         let old = r#"{"gpus":[{"id":0,"name":"NVIDIA H200"},{"id":1,"name":"NVIDIA H200"}],"enabled_api_groups":["gpu-control"]}"#;
         let (asked, done) = served(old, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
         assert!(done.is_ok() && asked[2].contains("gpu_ids=1"), "{asked:?}");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_why() {
+    fn refusals_have_a_reason() {
         let (_, done) = served(TWO, "403 Forbidden", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
         let forbidden = done.unwrap_err();
         assert_eq!(

@@ -68,7 +68,7 @@ fn commands_that_start_a_python_program_are_understood() {
 }
 
 #[test]
-fn a_program_on_path_counts_by_its_content_and_a_shell_does_not() {
+fn a_program_on_path_enters_by_its_content_but_a_shell_does_not() {
     assert!(executable(&words("cat train.txt")).is_some_and(|(name, path)| name == "cat" && path.is_file()));
     for other in ["sh run.sh", "python3 train.py", "./train", "no-such-program", "env python3 x"] {
         assert_eq!(executable(&words(other)), None, "{other}");
@@ -76,7 +76,7 @@ fn a_program_on_path_counts_by_its_content_and_a_shell_does_not() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_a_way_out() {
+fn errors_name_the_missing_file_and_a_remedy() {
     let dir = folder(&[("train.py", ""), ("pyproject.toml", ""), ("env/bin/python", "")]);
     let machine = Machine::default();
     let said = |command: &str| closure(&words(command), dir.path(), false, &machine).unwrap_err().to_string();

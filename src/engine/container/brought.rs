@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_that_a_run_loads_are_named_by_their_digests() {
+    fn the_libraries_that_a_run_loads_have_digests() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap().join("cuda-13.0");
         cuda(&root);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_bound_by_its_digest_and_a_change_is_noticed() {
+    fn a_bound_file_has_a_digest_and_its_change_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let file = root.join("libcudnn.so.9.14.0");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bind_that_is_not_there_or_stands_twice_is_refused() {
+    fn a_missing_or_duplicate_bind_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().display();
         let said = |binds: &[String]| of(binds, Loads::Nothing).unwrap_err().to_string();

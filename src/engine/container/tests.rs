@@ -38,7 +38,7 @@ fn words(contained: &Contained) -> Vec<String> {
 }
 
 #[test]
-fn a_program_sees_what_is_stated_and_nothing_else() {
+fn a_container_shows_only_the_stated_files_and_variables() {
     let directory = Path::new("/home/me/a,b \"c\"");
     let argv = ["python3".to_owned(), "a b.py".to_owned()];
     let named_files = vec!["/shared/vocabulary.txt".into(), directory.join("model.py")];
@@ -85,7 +85,7 @@ fn a_program_sees_what_is_stated_and_nothing_else() {
 }
 
 #[test]
-fn the_trainer_is_brought_along() {
+fn the_trainer_is_mounted_into_the_container() {
     let contained = image().contain(&start());
     let words = words(&contained);
     assert!(
@@ -96,7 +96,7 @@ fn the_trainer_is_brought_along() {
 }
 
 #[test]
-fn a_folder_of_the_system_is_not_laid_over_the_images() {
+fn a_system_folder_is_not_mounted_over_that_of_the_image() {
     for folder in ["/usr", "/usr/local", "/opt/conda"] {
         let settings: Table =
             [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), folder.into())].into();
@@ -137,7 +137,7 @@ fn only_harmless_variables_of_the_tool_stay() {
 }
 
 #[test]
-fn labels_and_the_digest_of_where_it_came_from() {
+fn labels_and_the_digest_of_the_source_image_are_read() {
     let digest = format!("sha256:{}", "0f".repeat(32));
     let apptainer = r#"{"data":{"attributes":{"labels":{"a.b":"c","org.opencontainers.image.base.digest":"DIGEST"}}}}"#;
     let sif = Sif { definition: None, documents: vec![apptainer.replace("DIGEST", &digest), "no json".to_owned()] };
@@ -161,7 +161,7 @@ fn labels_and_the_digest_of_where_it_came_from() {
 }
 
 #[test]
-fn what_a_cell_asks_for() {
+fn the_image_of_a_cell_is_parsed() {
     let asks = |text: &str| asked(&Cell { settings: [(IMAGE.to_owned(), text.into())].into(), ..Cell::default() });
     assert_eq!(asks("host").unwrap(), None);
     assert_eq!(asks("/a/b.sif").unwrap(), Some("/a/b.sif".into()));
@@ -210,7 +210,7 @@ fn versions_that_lack_the_options_are_too_old() {
 }
 
 #[test]
-fn an_image_that_was_only_touched_is_the_same_one() {
+fn an_image_that_was_only_touched_counts_as_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sif");
     std::fs::write(&path, "one").unwrap();
@@ -315,7 +315,7 @@ fn a_task_takes_the_digest_of_an_unchanged_image_from_its_submission() {
 }
 
 #[test]
-fn binds_of_a_record_that_nobody_trusts_are_taken_as_recorded() {
+fn binds_of_an_untrusted_record_are_taken_as_recorded() {
     let table = |fields: &[(&str, &str)]| {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
         Value::Table(fields.collect())

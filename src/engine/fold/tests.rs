@@ -49,7 +49,7 @@ fn fact(name: &str, value: Value) -> Entry {
 }
 
 #[test]
-fn the_lowest_rank_that_tells_something_speaks_for_the_run() {
+fn a_name_has_the_value_of_the_lowest_rank_that_reports_it() {
     let metric =
         |rank, name: &str, value| event(rank, EventKind::Metric { name: name.to_owned(), value, unit: String::new() });
     let digest =
@@ -93,7 +93,7 @@ fn the_lowest_rank_that_tells_something_speaks_for_the_run() {
 }
 
 #[test]
-fn no_rank_takes_the_name_of_what_another_one_told() {
+fn a_value_whose_name_is_taken_by_another_rank_is_dropped() {
     let metric =
         |rank, name: &str, value| event(rank, EventKind::Metric { name: name.to_owned(), value, unit: String::new() });
     let said = [metric(0, "top", 0.9), metric(0, "top.1", 0.5), metric(1, "top", 0.1), metric(2, "x.1", 3.0)];
@@ -105,7 +105,7 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
 }
 
 #[test]
-fn of_a_traceback_the_exception_is_told() {
+fn the_exception_of_a_traceback_is_reported() {
     let told = |stderr: &str| {
         let mut fold = Fold::open(&opened()).unwrap();
         fold.take(&Entry::Stderr(stderr.to_owned()));
@@ -127,7 +127,7 @@ fn of_a_traceback_the_exception_is_told() {
 }
 
 #[test]
-fn a_failure_for_want_of_gpu_memory_has_a_kind() {
+fn a_failure_by_lack_of_gpu_memory_is_recognised() {
     let of = |stderr: &str, outcome: Outcome| {
         let mut fold = Fold::open(&opened()).unwrap();
         fold.take(&Entry::Stderr(stderr.to_owned()));
@@ -186,7 +186,7 @@ fn stops_of_phases_that_never_started_are_one_warning() {
 }
 
 #[test]
-fn a_phase_that_stops_before_it_starts_is_kept_as_of_no_length() {
+fn a_phase_that_stops_before_it_starts_gets_length_zero() {
     let at = |t_ns, edge| {
         Entry::Event(Event { t_ns, rank: 0, kind: EventKind::Phase { name: "epoch".to_owned(), index: 1, edge } })
     };
@@ -199,7 +199,7 @@ fn a_phase_that_stops_before_it_starts_is_kept_as_of_no_length() {
 }
 
 #[test]
-fn of_phases_that_are_open_the_last_one_is_stopped_and_their_number_costs_nothing() {
+fn a_stop_ends_the_last_open_phase_and_is_fast_with_many() {
     let start = |index| phase(0, "p", index, PhaseEdge::Start);
     let stop = |rank, index| phase(rank, "p", index, PhaseEdge::Stop);
     let said = (0..100_000).map(start).chain((0..100_000).map(|index| stop(1, index)));
@@ -211,7 +211,7 @@ fn of_phases_that_are_open_the_last_one_is_stopped_and_their_number_costs_nothin
 }
 
 #[test]
-fn parts_of_steps_leave_room_for_what_times_are_taken_by() {
+fn parts_of_steps_leave_room_for_phases_that_define_windows() {
     let one = |name: &'static str, index| {
         [PhaseEdge::Start, PhaseEdge::Stop].into_iter().map(move |edge| phase(0, name, index, edge))
     };
@@ -225,7 +225,7 @@ fn parts_of_steps_leave_room_for_what_times_are_taken_by() {
 }
 
 #[test]
-fn names_that_are_none_are_dropped_and_counted() {
+fn names_that_are_too_long_are_dropped_and_counted() {
     let long = "p".repeat(MAX_NAME_BYTES + 1);
     let named = |name: &str| {
         let (name, value) = (name.to_owned(), 1.0);
@@ -288,7 +288,7 @@ fn facts_metrics_and_names_of_phases_are_bounded_in_number_and_size() {
 }
 
 #[test]
-fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_first() {
+fn of_series_with_one_name_that_of_the_lowest_rank_is_kept() {
     let ranks = [step(1, 1, "loss", 100.0), step(0, 1, "loss.1", 5.0), step(0, 1, "loss", 1.0)];
     for said in [ranks.clone().to_vec(), ranks.into_iter().rev().collect()] {
         let sealed = sealed_of(said.into_iter());
@@ -300,7 +300,7 @@ fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_fir
 }
 
 #[test]
-fn lines_that_are_no_events_are_one_warning_with_their_number() {
+fn lines_that_are_not_events_give_one_warning_with_their_number() {
     let line = |_| Entry::Rejected { line: "hello".to_owned(), reason: "it is not a JSON object".to_owned() };
     for warning in ["101180 lines are not events; 1000 were kept".to_owned(), said::no_events(101_180)] {
         let sealed = sealed_of((0..1000).map(line).chain([Entry::Warning(warning)]));
@@ -337,7 +337,7 @@ fn real(step: u64) -> f64 {
 
 proptest! {
     #[test]
-    fn series_are_those_that_a_plain_fold_would_make(
+    fn series_equal_those_of_a_naive_fold(
         said in prop::collection::vec((0u32..3, 0u64..100, 0usize..3, any::<u64>()), 0..3000)
     ) {
         let names = ["loss", "rate", "x"];
@@ -359,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn events_that_the_ranks_of_a_worker_dropped_are_a_warning() {
+fn events_dropped_by_ranks_give_a_warning() {
     let dropped =
         |rank, value: i64| event(rank, EventKind::Fact { name: "dropped_events".to_owned(), value: value.into() });
     let sealed = sealed_of([dropped(0, 5), dropped(0, 7), dropped(2, 3)].into_iter());

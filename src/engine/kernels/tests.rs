@@ -26,7 +26,7 @@ fn run(driver: &str, gpus: usize) -> Run {
 }
 
 #[test]
-fn the_key_follows_from_what_kernels_depend_on_and_from_nothing_else() {
+fn the_key_depends_on_the_driver_but_not_on_the_number_of_gpus() {
     let of = |run: &Run| KernelCache::of(Path::new("/ledger"), run).key;
     assert_eq!(of(&run("580", 1)), of(&run("580", 4)));
     assert_ne!(of(&run("580", 1)), of(&run("581", 1)));
@@ -64,7 +64,7 @@ impl Stop for Waiting {
 }
 
 #[test]
-fn who_waited_for_a_folder_that_was_replaced_or_removed_locks_the_one_that_is_there() {
+fn after_a_replacement_a_waiting_run_locks_the_new_folder() {
     for is_replaced in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let (cache, run) = (KernelCache::of(dir.path(), &run("580", 1)), run("580", 1));

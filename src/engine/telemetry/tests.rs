@@ -3,14 +3,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
-fn the_beat_is_kept_and_what_was_missed_is_counted() {
+fn the_sampling_period_is_kept_and_missed_samples_are_counted() {
     assert_eq!(next_due(1000, 1000, 100), (0, 1100));
     assert_eq!(next_due(1000, 1099, 100), (0, 1100));
     assert_eq!(next_due(1000, 1250, 100), (2, 1300));
 }
 
 #[test]
-fn a_process_that_another_user_hides_is_foreign_where_the_worker_is_listed() {
+fn an_invisible_process_is_foreign_if_the_worker_is_listed() {
     assert_eq!(whose(&[Seen::Nothing; 2], &[true; 2]), [Whose::Unknown; 2], "as in a container");
     assert_eq!(whose(&[Seen::Nothing, Seen::Workers], &[true, false]), [Whose::Foreign, Whose::Workers]);
     assert_eq!(whose(&[Seen::Another, Seen::Nothing], &[false, true]), [Whose::Foreign, Whose::Unknown]);
@@ -19,7 +19,7 @@ fn a_process_that_another_user_hides_is_foreign_where_the_worker_is_listed() {
 }
 
 #[test]
-fn a_process_lingers_that_no_look_sees_for_long() {
+fn a_process_that_stays_invisible_for_long_lingers() {
     let mut unseen = BTreeMap::new();
     let mut look = |rank, listed: &[(u32, Seen)], second: u64| {
         lingering(&mut unseen, rank, listed.iter().map(|(pid, seen)| (*pid, seen)), second * 1_000_000_000)
@@ -44,7 +44,7 @@ fn a_process_counts_once_on_all_its_gpus() {
 }
 
 #[test]
-fn a_gpu_has_the_machine_s_number_where_that_is_another() {
+fn a_gpu_is_named_with_the_machines_index_if_that_differs() {
     assert_eq!([named(&[4, 1], 0), named(&[4, 1], 1)], ["GPU 0 (number 4 of the machine)", "GPU 1"]);
 }
 
@@ -75,7 +75,7 @@ impl Stop for Soon {
 }
 
 #[test]
-fn a_library_that_hangs_is_told_of_once() {
+fn a_library_that_hangs_is_reported_once() {
     let told = Cell::new(0);
     let wait = |silent: Duration, ready: &Receiver<()>| {
         await_first(ready, &Soon::default(), silent, &|| told.set(told.get() + 1));
@@ -89,7 +89,7 @@ fn a_library_that_hangs_is_told_of_once() {
 }
 
 #[test]
-fn the_host_is_seen_from_before_the_worker_to_its_end() {
+fn the_host_is_sampled_from_before_the_worker_to_its_end() {
     let begun_ns = monotonic_ns();
     let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &Never, &|| ()).unwrap();
     let first = sampler.receive();
@@ -116,7 +116,7 @@ fn the_host_is_seen_from_before_the_worker_to_its_end() {
 }
 
 #[test]
-fn nothing_is_looked_at_where_nobody_asks() {
+fn nothing_is_sampled_at_rate_zero() {
     assert!(Sampler::start(Watched::default(), &Never, &|| ()).is_none());
 }
 

@@ -41,7 +41,7 @@ fn pin_of(in_use: &InUse) -> Value {
 }
 
 #[test]
-fn choices_are_made_alone_once_and_taken_ever_after() {
+fn choices_are_made_once_by_an_exclusive_run_and_reused() {
     let ledger = tempfile::tempdir().unwrap();
     let (bert, other) = (run("bert", true), run("bert", false));
     let loose = open(ledger.path(), &other).unwrap();
@@ -74,7 +74,7 @@ fn choices_are_made_alone_once_and_taken_ever_after() {
 }
 
 #[test]
-fn a_choice_that_comes_too_late_is_named() {
+fn a_choice_after_the_pin_is_an_error_that_names_it() {
     let ledger = tempfile::tempdir().unwrap();
     let bert = run("bert", true);
     open(ledger.path(), &bert).unwrap().remember().unwrap();
@@ -90,7 +90,7 @@ fn a_choice_that_comes_too_late_is_named() {
 }
 
 #[test]
-fn a_record_of_other_choices_is_told_from_these() {
+fn another_pin_than_the_recorded_one_is_refused() {
     let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let bert = run("bert", true);
     let first = open(here.path(), &bert).unwrap();
