@@ -66,6 +66,11 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Jour
     move |source| JournalError::Io { action, path, source }
 }
 
+/// Creates a file for this user alone, or empties it.
+fn truncated(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)
+}
+
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct Writer {
@@ -110,12 +115,7 @@ impl Writer {
         file.lock().map_err(io_error("lock", &path))?;
         let mut writer = Self { file, path, buffer: MAGIC.to_vec(), dirty: true, good_bytes: 0 };
         let reserve = writer.path.with_extension(RESERVE_EXTENSION);
-        let started = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(PRIVATE)
-            .open(&reserve)
+        let started = truncated(&reserve)
             .and_then(|mut file| file.write_all(&[0; RESERVE_BYTES]))
             .map_err(io_error("write", &reserve))
             .and_then(|()| writer.append(opened))

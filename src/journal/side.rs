@@ -3,11 +3,10 @@
 //! Both have the journal's format. The first entry of each is the number of bytes of output before it. It shows a
 //! reader which file is newer, and how much output is missing.
 
-use super::{Contents, JournalError, MAGIC, PRIVATE, frame, io_error, parse};
-use crate::record::{Entry, Value};
-use std::fs::{File, OpenOptions};
+use super::{Contents, JournalError, MAGIC, frame, io_error, parse, truncated};
+use crate::record::Entry;
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The extensions of the two files.
@@ -36,12 +35,9 @@ impl Side {
     pub fn turn(&mut self, before: u64) -> Result<(), JournalError> {
         let path = self.journal.with_extension(EXTENSIONS[self.turns % 2]);
         self.turns += 1;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(PRIVATE);
-        let mut file = options.open(&path).map_err(io_error("create", &path))?;
-        let value = Value::Int(i64::try_from(before).unwrap_or(i64::MAX));
+        let mut file = truncated(&path).map_err(io_error("create", &path))?;
         let mut bytes = MAGIC.to_vec();
-        frame(&Entry::Fact { name: BEFORE.to_owned(), value }, &mut bytes)?;
+        frame(&Entry::Fact { name: BEFORE.to_owned(), value: before.into() }, &mut bytes)?;
         file.write_all(&bytes).map_err(io_error("write", &path))?;
         self.file = Some(file);
         Ok(())
