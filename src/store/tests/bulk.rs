@@ -1,7 +1,6 @@
 //! Writing many attempts at once gives the same ledger as writing one after the other.
 
 use super::*;
-use crate::record::AttemptId;
 
 /// A list of attempts and where to split it. Some are drawn twice, and some are the same execution with other values.
 fn drawn() -> impl Strategy<Value = (Vec<(i64, u64, u32, bool)>, usize)> {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::record::{LeftOut, Why};
-use crate::store::tables;
 
 /// One attempt: (x, seed, kind of outcome, loss, energy, whether its estimators disagree).
 type Drawn = (i64, u64, u8, Option<f64>, Option<f64>, bool);

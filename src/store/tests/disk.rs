@@ -5,13 +5,11 @@
 //! number of changes; the default keeps the suite short.
 
 use super::*;
-use crate::record::AttemptId;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{Error, ErrorKind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// The kind of fault, and the number of the operation that fails, from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,5 @@
 use super::*;
-use crate::record::{AttemptId, Axis, Series, SourceText};
-use std::collections::BTreeSet;
+use crate::record::{Axis, Series, SourceText};
 
 /// The content of a ledger, independent of the order in which it was added.
 #[derive(Debug, PartialEq)]

@@ -1,8 +1,6 @@
 //! Verification in slices, and of new attempts only.
 
-use super::super::*;
-use super::{faults, of_kind, sealed, store};
-use crate::record::{Change, LogEntry, Sealed, Target};
+use super::*;
 
 fn fill(store: &Store, numbers: std::ops::Range<u32>) -> Vec<Sealed> {
     let all: Vec<Sealed> = numbers.map(|n| sealed(i64::from(n), 1 + u64::from(n % 7), n, f64::from(n), true)).collect();
