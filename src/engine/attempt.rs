@@ -194,15 +194,8 @@ fn unneeded(
 }
 
 fn is_complete(store: &Store, bound: &Bound, wanted: Option<usize>) -> Result<bool, StoreError> {
-    wanted.map_or(Ok(false), |wanted| Ok(finished(store, bound)? >= wanted))
-}
-
-/// The number of finished attempts that count towards the wanted ones. 0 if there is no ledger yet.
-fn finished(store: &Store, bound: &Bound) -> Result<usize, StoreError> {
-    match store.read(|reader| filled(reader, &bound.run)) {
-        Err(StoreError::Missing(_)) => Ok(0),
-        result => result,
-    }
+    let Some(wanted) = wanted else { return Ok(false) };
+    Ok(store.if_there(|reader| filled(reader, &bound.run))?.unwrap_or(0) >= wanted)
 }
 
 /// Whether the run has a journal. Recovery has sealed those without an owner, so this one belongs to a living process.

@@ -44,6 +44,11 @@ pub enum CalibrationError {
     },
 }
 
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CalibrationError {
+    let path = path.to_owned();
+    move |source| CalibrationError::Io { action, path, source }
+}
+
 /// The calibration of one product, firmware and driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptCalibration {
@@ -78,8 +83,7 @@ impl KeptCalibration {
     /// Writes it atomically, replacing an older one.
     pub(super) fn write(&self) -> Result<(), CalibrationError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        let failed = |source| CalibrationError::Io { action: "make the folder", path: folder.to_owned(), source };
-        files::private_folder(folder).map_err(failed)?;
+        files::private_folder(folder).map_err(io_error("make the folder", folder))?;
         Ok(files::write_whole(&self.path, to_json_text(&self.table.clone().into()).as_bytes())?)
     }
 
@@ -109,17 +113,8 @@ impl KeptCalibration {
     /// # Errors
     /// If the folder cannot be listed.
     pub fn list(ledger: &Path) -> Result<(Vec<Self>, Vec<CalibrationError>), CalibrationError> {
-        let folder = Self::folder(ledger);
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
-            Err(source) => return Err(CalibrationError::Io { action: "list", path: folder, source }),
-            Ok(entries) => entries,
-        };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
-        paths.sort();
         let (mut found, mut faults) = (Vec::new(), Vec::new());
-        for path in paths {
+        for path in Self::paths(ledger)? {
             match Self::read(&path) {
                 Ok(kept) => found.extend(kept),
                 Err(fault) => faults.push(fault),
@@ -133,31 +128,27 @@ impl KeptCalibration {
     /// # Errors
     /// If they cannot be read or written.
     pub fn hand_on(from: &Path, to: &Path) -> Result<(), CalibrationError> {
-        let (folder, target) = (Self::folder(from), Self::folder(to));
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(CalibrationError::Io { action: "list", path: folder, source }),
-            Ok(entries) => entries,
-        };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let Some(name) =
-                path.file_name().filter(|name| Path::new(name).extension().is_some_and(|end| end == "json"))
-            else {
-                continue;
-            };
-            let bytes = fs::read(&path).map_err(|source| CalibrationError::Io {
-                action: "read",
-                path: path.clone(),
-                source,
-            })?;
-            files::private_folder(&target).map_err(|source| CalibrationError::Io {
-                action: "make the folder",
-                path: target.clone(),
-                source,
-            })?;
+        let target = Self::folder(to);
+        for path in Self::paths(from)? {
+            let Some(name) = path.file_name() else { continue };
+            let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+            files::private_folder(&target).map_err(io_error("make the folder", &target))?;
             files::write_whole(&target.join(name), &bytes)?;
         }
         Ok(())
+    }
+
+    /// The files of a ledger's calibrations, sorted by name.
+    fn paths(ledger: &Path) -> Result<Vec<PathBuf>, CalibrationError> {
+        let folder = Self::folder(ledger);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(io_error("list", &folder))?,
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        paths.sort();
+        Ok(paths)
     }
 
     /// A text field; empty if it is missing.
@@ -168,8 +159,7 @@ impl KeptCalibration {
     fn read(path: &Path) -> Result<Option<Self>, CalibrationError> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(CalibrationError::Io { action: "read", path: path.to_owned(), source }),
-            Ok(text) => text,
+            text => text.map_err(io_error("read", path))?,
         };
         let damaged = |why: String| CalibrationError::Damaged { path: path.to_owned(), why };
         let Ok(Value::Table(mut table)) = from_json(&text) else {

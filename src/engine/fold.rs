@@ -56,7 +56,8 @@ impl Fold {
             return None;
         };
         let mut folding = Folding { started_ns: *started_ns, last_ns: *started_ns, ..Folding::default() };
-        folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
+        let gpus = run.config().get("hardware.gpus").and_then(Value::as_int);
+        folding.observed.gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
         folding.observed.bounds = Bounds::of(run.config(), settings);
         folding.observed.samples_of_a_pass = samples_of_a_pass(run);
         folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
@@ -239,10 +240,6 @@ fn line_of(event: &Event) -> String {
     let mut line = Vec::new();
     write_event(event, &mut line);
     String::from_utf8_lossy(&line).trim_end().to_owned()
-}
-
-fn gpu_count(gpus: i64) -> u32 {
-    u32::try_from(gpus).unwrap_or(0)
 }
 
 #[derive(Default)]

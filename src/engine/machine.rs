@@ -109,6 +109,20 @@ impl GpuState {
     }
 }
 
+/// The value of a key, found once.
+fn once<K: Ord, V: Clone, E>(
+    known: &RefCell<BTreeMap<K, V>>,
+    key: K,
+    find: impl FnOnce(&K) -> Result<V, E>,
+) -> Result<V, E> {
+    if let Some(found) = known.borrow().get(&key) {
+        return Ok(found.clone());
+    }
+    let found = find(&key)?;
+    known.borrow_mut().insert(key, found.clone());
+    Ok(found)
+}
+
 impl Machine {
     /// A machine that does not call git, and assumes the repository state of a recorded run.
     pub fn without_git(run: &Run) -> Self {
@@ -143,12 +157,7 @@ impl Machine {
 
     /// The imports of a Python program, determined once for all cells of a sweep.
     pub(super) fn imports(&self, question: &Question) -> Result<Imports, ClosureError> {
-        if let Some(known) = self.imports.borrow().get(question) {
-            return Ok(known.clone());
-        }
-        let found = python::imports(question)?;
-        self.imports.borrow_mut().insert(question.clone(), found.clone());
-        Ok(found)
+        once(&self.imports, question.clone(), |question| Ok(python::imports(question)?))
     }
 
     /// The same machine without reading data files. It assumes the digest that a run was recorded with.
@@ -231,35 +240,21 @@ impl Machine {
 
     /// The stamp and digest of a file, read once.
     pub(super) fn known(&self, path: &Path) -> Result<KnownFile, HostError> {
-        if let Some(known) = self.program_files.borrow().get(path) {
-            return Ok(known.clone());
-        }
-        let known = KnownFile::read(path)?;
-        self.program_files.borrow_mut().insert(path.to_owned(), known.clone());
-        Ok(known)
+        once(&self.program_files, path.to_owned(), |path| KnownFile::read(path))
     }
 
     /// The digest of data of a kind, and their files as they were then. Read once, even if the files change later.
     pub(super) fn data(&self, kind: &str, path: &Path) -> Result<ReadData, BindError> {
-        let key = (kind.to_owned(), path.to_owned());
-        if let Some((digest, files)) = self.data.borrow().get(&key) {
-            return Ok((*digest, Arc::clone(files)));
-        }
         let stop = self.stop.as_deref();
-        let (files, digest) = DataFiles::read(kind, path, &|| stop.is_some_and(|stop| stop.asked() > 0))?;
-        let files = Arc::new(files);
-        self.data.borrow_mut().insert(key, (digest, Arc::clone(&files)));
-        Ok((digest, files))
+        once(&self.data, (kind.to_owned(), path.to_owned()), |_| {
+            let (files, digest) = DataFiles::read(kind, path, &|| stop.is_some_and(|stop| stop.asked() > 0))?;
+            Ok((digest, Arc::new(files)))
+        })
     }
 
     /// The digest, stamp and metadata of an image, read once.
     pub(super) fn image(&self, path: &Path) -> Result<(String, Stamp, Sif), ContainerError> {
-        if let Some(known) = self.images.borrow().get(path) {
-            return Ok(known.clone());
-        }
-        let read = container::read(path)?;
-        self.images.borrow_mut().insert(path.to_owned(), read.clone());
-        Ok(read)
+        once(&self.images, path.to_owned(), |path| container::read(path))
     }
 
     /// Adopts the digest of a submitted cell's image if the file is unchanged, so that an array of a thousand tasks
@@ -282,12 +277,7 @@ impl Machine {
             return Ok(Inside { image, versions: gpu::CudaVersions::default(), notes: Vec::new() });
         }
         let key = (container::asked(cell)?, container::binds(cell), loads);
-        if let Some(known) = self.inside.borrow().get(&key) {
-            return Ok(known.clone());
-        }
-        let inside = image.bring(cell, loads)?;
-        self.inside.borrow_mut().insert(key, inside.clone());
-        Ok(inside)
+        once(&self.inside, key, |_| image.bring(cell, loads))
     }
 
     /// The container program, searched once.

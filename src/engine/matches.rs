@@ -110,14 +110,13 @@ fn without_escapes(line: &str) -> Cow<'_, str> {
 
 impl Sought {
     fn of(pattern: MetricPattern) -> Self {
-        let (told_ns, not_numbers) = (None, None);
         Self {
             pattern,
             matches: 0,
             last: None,
-            told_ns,
+            told_ns: None,
             is_due: false,
-            not_numbers,
+            not_numbers: None,
             is_last_a_number: true,
             near: None,
             is_reported: false,

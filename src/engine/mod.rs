@@ -3,7 +3,6 @@
 //! Knows the order of the steps: fingerprint, lock, journal, worker, journal, seal. Must not know how a model is
 //! trained, how queries are answered, or how output is formatted.
 
-mod attach;
 mod attached;
 mod attempt;
 mod backlog;
@@ -44,7 +43,7 @@ mod until;
 mod worker;
 mod zeusd;
 
-pub use attach::attach;
+pub use attached::attach;
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{anchor, bind, bind_anchored, observe_only, rebind, rebind_with};
 pub use bound::{Bound, Launch, OBSERVE_ONLY, Trainer};
@@ -189,7 +188,9 @@ pub trait Stop: Sync {
     /// The number of requests: one means to stop at the next good moment, more mean now.
     fn asked(&self) -> u32;
     /// The time left for a worker to stop, if this process will be killed soon, as by a scheduler.
-    fn time_left(&self) -> Option<Duration>;
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
     /// How an attached process ended the recording. `None` while it goes on.
     fn attached_end(&self) -> Option<AttachedEnd> {
         None
@@ -197,5 +198,13 @@ pub trait Stop: Sync {
     /// The source of the request for the record: `it was stopped on request`.
     fn by(&self) -> String {
         "on request".to_owned()
+    }
+}
+
+/// A fixed number of requests.
+#[cfg(test)]
+impl Stop for u32 {
+    fn asked(&self) -> u32 {
+        *self
     }
 }

@@ -85,7 +85,7 @@ impl Pending {
                     None => ("no zeusd listens here (ZEUSD_SOCK_PATH names its socket)".to_owned(), true),
                     Some(zeusd) => match zeusd.change(gpu, self.gpus, change) {
                         Ok(()) => return Ok(()),
-                        Err(why) => (format!("zeusd at `{}`: {why}", zeusd.socket().display()), why.for_certain),
+                        Err(why) => (format!("zeusd at `{}`: {why}", zeusd.socket.display()), why.for_certain),
                     },
                 };
                 let why = format!("{error}; {said}");
@@ -192,7 +192,7 @@ impl Pending {
             ("format", Value::Int(1)),
             ("boot_id", self.boot_id.as_str().into()),
             ("pid", self.pid.into()),
-            ("gpus", Value::Int(i64::try_from(self.gpus).unwrap_or(i64::MAX))),
+            ("gpus", self.gpus.into()),
             ("cards", Value::List(cards.collect())),
         ])
     }

@@ -168,7 +168,7 @@ fn end_left(journal: &Path, worker: Option<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Place, Seen, Shim, Stop, Sweep, SweepReport, Watch};
+    use super::super::{Place, Seen, Shim, Sweep, SweepReport, Watch};
     use super::*;
     use crate::journal::Writer;
     use crate::record::{Nonce, Outcome, Parts, Run, Table};
@@ -312,30 +312,8 @@ mod tests {
 
     struct Nobody;
 
-    impl Stop for Nobody {
-        fn asked(&self) -> u32 {
-            0
-        }
-
-        fn time_left(&self) -> Option<Duration> {
-            None
-        }
-    }
-
     impl Watch for Nobody {
         fn see(&self, _seen: Seen<'_>) {}
-    }
-
-    struct Asked;
-
-    impl Stop for Asked {
-        fn asked(&self) -> u32 {
-            1
-        }
-
-        fn time_left(&self) -> Option<Duration> {
-            None
-        }
     }
 
     #[test]
@@ -343,7 +321,7 @@ mod tests {
         let (_dir, store) = store();
         let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
         let (facts, jobs, canary) = (Table::new(), 1, false);
-        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Asked, jobs, canary };
+        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &1_u32, jobs, canary };
         assert!(!sweep.run(Vec::new()).interrupted);
     }
 
@@ -368,7 +346,7 @@ mod tests {
         std::fs::create_dir(&beside).unwrap();
         let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
         let (facts, jobs, canary) = (Table::new(), 1, false);
-        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Nobody, jobs, canary };
+        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &0_u32, jobs, canary };
         let report = Mutex::new(SweepReport { troubled: waiting, ..SweepReport::default() });
         sweep.seal_waiting(&report);
         let report = report.into_inner().unwrap();

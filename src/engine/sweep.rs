@@ -219,14 +219,13 @@ impl Rounds {
         }
     }
 
-    /// Removes all tasks with the same program, and returns their runs.
-    fn give_up_program(&mut self, of: &Bound) -> Vec<RunId> {
-        let has = |bound: &Bound| bound.program_files == of.program_files;
-        let tasks = self.now.iter().chain(&self.next).filter(|task| has(&task.bound));
+    /// Removes all tasks with such a run, and returns their runs.
+    fn remove(&mut self, is_meant: impl Fn(&Bound) -> bool) -> Vec<RunId> {
+        let tasks = self.now.iter().chain(&self.next).filter(|task| is_meant(&task.bound));
         let runs = tasks.map(|task| task.bound.run.id).collect();
-        self.now.retain(|task| !has(&task.bound));
-        self.next.retain(|task| !has(&task.bound));
-        self.canary.take_if(|canary| has(canary));
+        self.now.retain(|task| !is_meant(&task.bound));
+        self.next.retain(|task| !is_meant(&task.bound));
+        self.canary.take_if(|canary| is_meant(canary));
         runs
     }
 
@@ -235,14 +234,8 @@ impl Rounds {
         if self.changed.iter().any(|(changed, _)| changed == data) {
             return None;
         }
-        let reads = |bound: &Bound| bound.data.as_ref() == Some(data);
-        let tasks = self.now.iter().chain(&self.next).filter(|task| reads(&task.bound));
-        let runs = tasks.map(|task| task.bound.run.id).collect();
-        self.now.retain(|task| !reads(&task.bound));
-        self.next.retain(|task| !reads(&task.bound));
-        self.canary.take_if(|canary| reads(canary));
         self.changed.push((Arc::clone(data), why.to_owned()));
-        Some(runs)
+        Some(self.remove(|bound| bound.data.as_ref() == Some(data)))
     }
 
     /// Puts an unfinished task into the next round, when another process may have executed it. If its data changed,
@@ -463,7 +456,7 @@ impl Sweep<'_> {
                         }
                     }
                     if let EngineError::Program(why) = &error {
-                        let runs = rounds().give_up_program(&task.bound);
+                        let runs = rounds().remove(|bound| bound.program_files == task.bound.program_files);
                         locked().untried.extend(runs.into_iter().map(|run| (run, why.clone())));
                     }
                     if let EngineError::Hold(HoldError::NoPrivilege { change, .. }) = &error {

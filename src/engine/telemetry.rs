@@ -248,13 +248,12 @@ impl<'a> Looking<'a> {
 
     /// Facts about disturbances: memory errors, power limits and swapping.
     fn disturbances(&mut self) -> Vec<Entry> {
-        let whole = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
         let mut entries = Vec::new();
         for (rank, (before, after)) in self.errors.clone().into_iter().zip(self.memory_errors()).enumerate() {
             let Some((before, after)) = before.zip(after) else { continue };
             for (place, kind) in ["corrected", "uncorrected"].into_iter().enumerate() {
                 let grown = after[place].saturating_sub(before[place]);
-                entries.push(fact(&format!("gpu.{rank}.ecc_{kind}_errors"), whole(grown)));
+                entries.push(fact(&format!("gpu.{rank}.ecc_{kind}_errors"), grown.into()));
             }
         }
         for rank in 0..self.ranks {
@@ -264,7 +263,7 @@ impl<'a> Looking<'a> {
         }
         let swapped = self.swapped.zip(machine::swapped_in_pages());
         entries
-            .extend(swapped.map(|(before, after)| fact("host.swapped_in_pages", whole(after.saturating_sub(before)))));
+            .extend(swapped.map(|(before, after)| fact("host.swapped_in_pages", after.saturating_sub(before).into())));
         entries
     }
 
@@ -426,7 +425,7 @@ impl<'a> Looking<'a> {
         let visible: BTreeSet<u32> = self.foreign.iter().map(|(_, pid)| *pid).collect();
         let seen = visible.len() + self.hidden;
         let is_known = seen > 0 || (0..self.ranks).all(|rank| self.listed.contains(&rank));
-        is_known.then(|| fact("telemetry.foreign_processes", count(seen)))
+        is_known.then(|| fact("telemetry.foreign_processes", seen.into()))
     }
 
     /// Checks for processes on the GPUs after the worker has ended and the driver had time to clean up. There should be
@@ -467,13 +466,12 @@ impl<'a> Looking<'a> {
 
     fn cost(&self) -> Vec<Entry> {
         let Count { due, taken } = self.count;
-        let whole = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
         let mut entries = vec![
-            fact("telemetry.period_ns", whole(self.period_ns)),
-            fact("telemetry.samples_due", whole(due)),
-            fact("telemetry.samples_taken", whole(taken)),
-            fact("telemetry.samples_dropped", whole(due - taken)),
-            fact("telemetry.cpu_ns", whole(thread_cpu_ns())),
+            fact("telemetry.period_ns", self.period_ns.into()),
+            fact("telemetry.samples_due", due.into()),
+            fact("telemetry.samples_taken", taken.into()),
+            fact("telemetry.samples_dropped", (due - taken).into()),
+            fact("telemetry.cpu_ns", thread_cpu_ns().into()),
         ];
         entries.extend(self.meter.iter().flat_map(|meter| facts(meter.cost())));
         entries
@@ -505,10 +503,6 @@ fn fact(name: &str, value: Value) -> Entry {
 /// Turns facts into entries.
 pub(super) fn facts(table: Table) -> Vec<Entry> {
     table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
-}
-
-fn count(len: usize) -> Value {
-    i64::try_from(len).unwrap_or(i64::MAX).into()
 }
 
 /// Adds the processes of one more GPU. A pid counts once, whatever its GPUs. NVML may list hidden processes with the

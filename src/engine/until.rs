@@ -103,10 +103,7 @@ impl Until {
     /// # Errors
     /// If the ledger cannot be read. A missing ledger counts as empty.
     pub fn is_met(&self, store: &Store, bound: &Bound) -> Result<bool, StoreError> {
-        match store.read(|reader| self.standing(reader, bound)) {
-            Err(StoreError::Missing(_)) => Ok(false),
-            found => Ok(found?.is_met),
-        }
+        Ok(store.if_there(|reader| self.standing(reader, bound))?.is_some_and(|found| found.is_met))
     }
 
     /// The state of a run's repetitions in the ledger. A hidden attempt does not count.
@@ -187,8 +184,7 @@ fn fills(attempt: &Attempt) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Metric, Outcome, Parts, Table};
-    use std::collections::BTreeMap;
+    use crate::record::{Metric, Parts, Table};
 
     fn attempt(energy_j: f64, outcome: Outcome, facts: Table) -> Attempt {
         Attempt {

@@ -13,7 +13,7 @@ use crate::wire::from_json;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The default sockets.
@@ -26,7 +26,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// The daemon behind a socket.
 #[derive(Clone, Debug)]
 pub(super) struct Zeusd {
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     token: Option<String>,
 }
 
@@ -59,10 +59,6 @@ impl Zeusd {
         };
         let token = environment::text_var("ZEUSD_TOKEN").filter(|token| !token.is_empty());
         socket.map(|socket| Self { socket, token })
-    }
-
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
     }
 
     /// Changes a setting of a GPU. `of` is the number of GPUs that this process sees.
@@ -189,7 +185,6 @@ fn unchunked(mut body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
     fn gpu() -> GpuInfo {

@@ -2,7 +2,6 @@ use super::told::{MOST_LABELS, MOST_NAME};
 use super::tool::too_old;
 use super::*;
 use crate::engine::machine::Machine;
-use crate::record::Parts;
 
 fn image() -> Image {
     let path = std::env::current_exe().unwrap();

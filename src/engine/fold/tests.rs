@@ -1,6 +1,5 @@
 use super::*;
-use crate::record::Sealed;
-use crate::record::{Exit, Owner, Parts, Series};
+use crate::record::{Exit, Owner, Parts, Sealed, Series};
 use crate::wire::{decode_phases, encode_attempt, encode_series};
 use proptest::prelude::*;
 

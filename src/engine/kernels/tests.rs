@@ -2,18 +2,6 @@ use super::*;
 use crate::record::Parts;
 use std::sync::mpsc;
 
-pub(super) struct Never;
-
-impl Stop for Never {
-    fn asked(&self) -> u32 {
-        0
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        None
-    }
-}
-
 fn run(driver: &str, gpus: usize) -> Run {
     let cuda: Table = [("nvrtc".to_owned(), "13.0".into()), ("nccl".to_owned(), "2.28.3".into())].into();
     Run::new(Parts {
@@ -38,11 +26,11 @@ fn compiled_kernels_are_kept_once_their_shapes_are_tuned() {
     let (cache, run) = (KernelCache::of(dir.path(), &run("580", 1)), run("580", 1));
     let keeps =
         |in_use: &InUse| fs::read_to_string(in_use.workplace.join(CONFIG_FILE)).unwrap().contains("cache = true");
-    let first = cache.clone().open(&run, &Never).unwrap().unwrap();
+    let first = cache.clone().open(&run, &0_u32).unwrap().unwrap();
     assert!(!first.tuned && !keeps(&first));
     assert!(first.warning(&cache.facts("after")).is_some(), "it was tuned meanwhile");
     first.remember().unwrap();
-    let second = cache.clone().open(&run, &Never).unwrap().unwrap();
+    let second = cache.clone().open(&run, &0_u32).unwrap().unwrap();
     assert!(second.tuned && keeps(&second));
     assert_eq!(second.warning(&cache.facts("after")), None);
     fs::write(cache.dir.join("default.db"), "one more kernel").unwrap();
@@ -56,10 +44,6 @@ impl Stop for Waiting {
     fn asked(&self) -> u32 {
         let _ = self.0.send(());
         0
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        None
     }
 }
 
@@ -92,7 +76,7 @@ fn after_a_replacement_a_waiting_run_locks_the_new_folder() {
 fn kernels_move_from_one_ledger_to_another() {
     let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let cache = KernelCache::of(here.path(), &run("580", 1));
-    let in_use = cache.clone().open(&run("580", 1), &Never).unwrap().unwrap();
+    let in_use = cache.clone().open(&run("580", 1), &0_u32).unwrap().unwrap();
     assert_eq!(cache.state().unwrap(), None);
     fs::write(cache.dir.join("default.db"), "kernels").unwrap();
     fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();

@@ -48,18 +48,6 @@ fn a_gpu_is_named_with_the_machines_index_if_that_differs() {
     assert_eq!([named(&[4, 1], 0), named(&[4, 1], 1)], ["GPU 0 (number 4 of the machine)", "GPU 1"]);
 }
 
-struct Never;
-
-impl Stop for Never {
-    fn asked(&self) -> u32 {
-        0
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        None
-    }
-}
-
 /// Requests a stop from the tenth call on.
 #[derive(Default)]
 struct Soon(AtomicU32);
@@ -67,10 +55,6 @@ struct Soon(AtomicU32);
 impl Stop for Soon {
     fn asked(&self) -> u32 {
         u32::from(self.0.fetch_add(1, Ordering::SeqCst) >= 10)
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        None
     }
 }
 
@@ -91,7 +75,7 @@ fn a_library_that_hangs_is_reported_once() {
 #[test]
 fn the_host_is_sampled_from_before_the_worker_to_its_end() {
     let begun_ns = monotonic_ns();
-    let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &Never, &|| ()).unwrap();
+    let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &0_u32, &|| ()).unwrap();
     let first = sampler.receive();
     assert!(first.iter().any(|entry| matches!(entry, Entry::Sample(sample) if sample.source == Source::Host)));
     sampler.watch(std::process::id());
@@ -117,7 +101,7 @@ fn the_host_is_sampled_from_before_the_worker_to_its_end() {
 
 #[test]
 fn nothing_is_sampled_at_rate_zero() {
-    assert!(Sampler::start(Watched::default(), &Never, &|| ()).is_none());
+    assert!(Sampler::start(Watched::default(), &0_u32, &|| ()).is_none());
 }
 
 #[test]
@@ -132,7 +116,7 @@ fn a_library_that_is_missing_is_the_reason_for_missing_readings() {
     };
     let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
     let sampler =
-        Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &Never, &|| ()).unwrap();
+        Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &0_u32, &|| ()).unwrap();
     let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
     let reason = all.iter().find_map(|entry| match entry {
         Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),

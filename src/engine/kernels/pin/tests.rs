@@ -11,10 +11,6 @@ impl Stop for After {
     fn asked(&self) -> u32 {
         u32::from(self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err())
     }
-
-    fn time_left(&self) -> Option<std::time::Duration> {
-        None
-    }
 }
 
 fn run(model: &str, deterministic: bool) -> Run {
