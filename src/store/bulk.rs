@@ -25,15 +25,9 @@ use std::time::{Duration, Instant};
 
 /// An attempt whose ids and digests were recomputed, with its encoded bytes.
 pub(super) struct Checked<'a> {
-    pub(super) id: Id,
     pub(super) attempt: Cow<'a, Attempt>,
     pub(super) run: Cow<'a, Run>,
-    pub(super) attempt_bytes: Vec<u8>,
-    pub(super) run_bytes: Vec<u8>,
-    /// Series by name. The empty name has the phases.
-    pub(super) chunks: Vec<(String, Vec<u8>)>,
-    /// The index row.
-    pub(super) brief: Kept,
+    pub(super) encoded: Encoded,
 }
 
 /// Attempts with their encoded bytes. Encoding takes time, so it is done before the ledger is locked.
@@ -43,12 +37,15 @@ pub struct Piece {
     encoded: Vec<Encoded>,
 }
 
-struct Encoded {
-    id: Id,
-    attempt: Vec<u8>,
-    run: Vec<u8>,
-    chunks: Vec<(String, Vec<u8>)>,
-    brief: Kept,
+/// The encoded bytes of an attempt.
+pub(super) struct Encoded {
+    pub(super) id: Id,
+    pub(super) attempt: Vec<u8>,
+    pub(super) run: Vec<u8>,
+    /// Series by name. The empty name has the phases.
+    pub(super) chunks: Vec<(String, Vec<u8>)>,
+    /// The index row.
+    pub(super) brief: Kept,
 }
 
 impl Piece {
@@ -77,25 +74,10 @@ impl Encoded {
     }
 }
 
-impl<'a> Checked<'a> {
-    fn of(sealed: &'a Sealed, encoded: Encoded) -> Self {
-        let Encoded { id, attempt, run, chunks, brief } = encoded;
-        Self {
-            id,
-            attempt: Cow::Borrowed(&sealed.attempt),
-            run: Cow::Borrowed(&sealed.run),
-            attempt_bytes: attempt,
-            run_bytes: run,
-            chunks,
-            brief,
-        }
-    }
-}
-
 impl Checked<'_> {
     /// Shares the names with similar attempts.
     pub(super) fn sharing(mut self, known: &Shared) -> Self {
-        self.brief.share(known);
+        self.encoded.brief.share(known);
         self
     }
 }
@@ -103,15 +85,9 @@ impl Checked<'_> {
 impl Checked<'static> {
     /// An attempt that is stored already, for the metric indexes: without encoded records and chunks.
     fn measured(id: Id, attempt: Attempt, run: Run) -> Result<Self, StoreError> {
-        Ok(Self {
-            id,
-            brief: Kept::of(&run, &attempt)?,
-            attempt: Cow::Owned(attempt),
-            run: Cow::Owned(run),
-            attempt_bytes: Vec::new(),
-            run_bytes: Vec::new(),
-            chunks: Vec::new(),
-        })
+        let brief = Kept::of(&run, &attempt)?;
+        let encoded = Encoded { id, attempt: Vec::new(), run: Vec::new(), chunks: Vec::new(), brief };
+        Ok(Self { attempt: Cow::Owned(attempt), run: Cow::Owned(run), encoded })
     }
 }
 
@@ -286,13 +262,13 @@ impl Writer<'_> {
         unix_ms: i64,
         unranked: &mut Vec<Unranked>,
     ) -> Result<u64, StoreError> {
-        batch.sort_unstable_by_key(|one| one.id);
-        batch.dedup_by_key(|one| one.id);
+        batch.sort_unstable_by_key(|one| one.encoded.id);
+        batch.dedup_by_key(|one| one.encoded.id);
         {
             let attempts = self.txn.open_table(ATTEMPTS)?;
             let mut fresh = Vec::with_capacity(batch.len());
             for one in batch {
-                if attempts.get(one.id)?.is_none() {
+                if attempts.get(one.encoded.id)?.is_none() {
                     fresh.push(one);
                 }
             }
@@ -329,13 +305,14 @@ impl Writer<'_> {
                     Some(known) => Added::Known(AttemptId(Digest(known))),
                     None => {
                         executed.insert(nonce, id);
-                        batch.push(Checked::of(one, encoded));
+                        let (attempt, run) = (Cow::Borrowed(&one.attempt), Cow::Borrowed(&one.run));
+                        batch.push(Checked { attempt, run, encoded });
                         Added::New(AttemptId(Digest(id)))
                     }
                 });
             }
         }
-        batch.sort_unstable_by_key(|one| one.id);
+        batch.sort_unstable_by_key(|one| one.encoded.id);
         unranked.extend(self.put_all(&batch, unix_ms)?);
         Ok(added)
     }
@@ -345,7 +322,8 @@ impl Writer<'_> {
         self.put_records(batch)?;
         self.put_indexes(batch)?;
         let unranked = self.put_measured(batch)?;
-        let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
+        let entries =
+            batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.encoded.id))) });
         self.log(entries)?;
         Ok(unranked)
     }
@@ -358,13 +336,13 @@ impl Writer<'_> {
             let table = self.txn.open_table(HIDDEN)?;
             table.iter()?.map(|item| item.map(|(key, _)| key.value())).collect::<Result<_, _>>()?
         };
-        let is_hidden = |one: &Checked<'_>| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
+        let is_hidden = |one: &Checked<'_>| hidden.contains(&one.encoded.id) || hidden.contains(&one.run.id.0.0);
         self.put_census(batch, &is_hidden)?;
         let mut models: BTreeMap<&str, Arc<str>> = BTreeMap::new();
         let visible = batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok());
         let unranked = visible.map(|one| Unranked {
-            group: one.brief.group,
-            id: one.id,
+            group: one.encoded.brief.group,
+            id: one.encoded.id,
             run: one.run.id.0.0,
             model: Arc::clone(models.entry(one.run.model()).or_insert_with(|| one.run.model().into())),
             metrics: pack(Replicate::of(&one.run, &one.attempt), &ranked_metrics(&one.attempt)),
@@ -407,7 +385,7 @@ impl Writer<'_> {
     }
 
     fn put_records(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
-        let mut runs: Vec<(Id, &[u8])> = batch.iter().map(|one| (one.run.id.0.0, one.run_bytes.as_slice())).collect();
+        let mut runs: Vec<(Id, &[u8])> = batch.iter().map(|one| (one.run.id.0.0, one.encoded.run.as_slice())).collect();
         runs.sort_unstable_by_key(|(id, _)| *id);
         runs.dedup_by_key(|(id, _)| *id);
         let mut table = self.txn.open_table(RUNS)?;
@@ -418,12 +396,12 @@ impl Writer<'_> {
         }
         let mut attempts = self.txn.open_table(ATTEMPTS)?;
         for one in batch {
-            attempts.insert(one.id, one.attempt_bytes.as_slice())?;
+            attempts.insert(one.encoded.id, one.encoded.attempt.as_slice())?;
         }
         let mut chunks = self.txn.open_table(CHUNKS)?;
         for one in batch {
-            for (name, bytes) in &one.chunks {
-                chunks.insert((one.id, name.as_str()), bytes.as_slice())?;
+            for (name, bytes) in &one.encoded.chunks {
+                chunks.insert((one.encoded.id, name.as_str()), bytes.as_slice())?;
             }
         }
         Ok(())
@@ -431,13 +409,13 @@ impl Writer<'_> {
 
     fn put_indexes(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         let mut keys: Vec<((Id, Id), u8)> =
-            batch.iter().map(|one| ((one.run.id.0.0, one.id), outcome_code(&one.attempt.outcome))).collect();
+            batch.iter().map(|one| ((one.run.id.0.0, one.encoded.id), outcome_code(&one.attempt.outcome))).collect();
         keys.sort_unstable();
         let mut by_run = self.txn.open_table(BY_RUN)?;
         for (key, code) in keys {
             by_run.insert(key, code)?;
         }
-        let mut keys: Vec<([u8; 16], Id)> = batch.iter().map(|one| (one.attempt.nonce.0, one.id)).collect();
+        let mut keys: Vec<([u8; 16], Id)> = batch.iter().map(|one| (one.attempt.nonce.0, one.encoded.id)).collect();
         keys.sort_unstable();
         let mut nonces = self.txn.open_table(NONCES)?;
         for (nonce, id) in keys {
@@ -447,7 +425,7 @@ impl Writer<'_> {
             }
         }
         let mut keys: Vec<(i64, Id, &Checked<'_>)> =
-            batch.iter().map(|one| (one.attempt.started_unix_ms, one.id, one)).collect();
+            batch.iter().map(|one| (one.attempt.started_unix_ms, one.encoded.id, one)).collect();
         keys.sort_unstable_by_key(|(started, id, _)| (*started, *id));
         let mut recent = self.txn.open_table(RECENT)?;
         for (started, id, one) in keys {
@@ -458,8 +436,10 @@ impl Writer<'_> {
     }
 
     fn put_briefs(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
-        let shapes: BTreeMap<(&str, Id), &[u8]> =
-            batch.iter().map(|one| ((one.run.model(), one.brief.shape), &*one.brief.shape_bytes)).collect();
+        let shapes: BTreeMap<(&str, Id), &[u8]> = batch
+            .iter()
+            .map(|one| ((one.run.model(), one.encoded.brief.shape), &*one.encoded.brief.shape_bytes))
+            .collect();
         let mut table = self.txn.open_table(SHAPES)?;
         for (shape, bytes) in shapes {
             if table.get(shape)?.is_none() {
@@ -467,7 +447,7 @@ impl Writer<'_> {
             }
         }
         let mut rows: Vec<((&str, Id), &[u8])> =
-            batch.iter().map(|one| ((one.run.model(), one.id), one.brief.row.as_slice())).collect();
+            batch.iter().map(|one| ((one.run.model(), one.encoded.id), one.encoded.brief.row.as_slice())).collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
         let mut table = self.txn.open_table(BRIEFS)?;
         for (key, row) in rows {
@@ -496,12 +476,12 @@ impl Writer<'_> {
         for one in batch {
             let model = one.run.model();
             let census = Census::of(&one.attempt, is_hidden(one));
-            by_model.insert((model, census.standing.0, one.id), census.standing.1);
+            by_model.insert((model, census.standing.0, one.encoded.id), census.standing.1);
             for metric in census.counted {
                 *totals.entry((model, metric)).or_default() += 1;
             }
             for (metric, kind, reason) in census.unmeasured {
-                unmeasured.insert((model, metric, one.id), (kind, reason));
+                unmeasured.insert((model, metric, one.encoded.id), (kind, reason));
             }
         }
         let mut table = self.txn.open_table(BY_MODEL)?;

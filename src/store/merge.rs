@@ -7,7 +7,7 @@
 //! A merge works in batches, several per transaction. After an interruption the next merge continues where it stopped.
 
 use super::brief::{Kept, Shared};
-use super::bulk::{Checked, in_parallel};
+use super::bulk::{Checked, Encoded, in_parallel};
 use super::overruled::{Before, Overruled};
 use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, LOG, RUNS, SOURCES};
@@ -341,8 +341,8 @@ fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked<'static>, Fault> {
         kept.push((name.clone(), chunk));
     }
     let brief = Kept::of(&run, &attempt).map_err(|error| fault(error.to_string()))?;
-    let (attempt, run) = (Cow::Owned(attempt), Cow::Owned(run));
-    Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept, brief })
+    let encoded = Encoded { id: raw.id, attempt: attempt_bytes, run: run_bytes, chunks: kept, brief };
+    Ok(Checked { attempt: Cow::Owned(attempt), run: Cow::Owned(run), encoded })
 }
 
 /// Chunks that need more memory than this are decoded one at a time.
