@@ -112,9 +112,9 @@ fn bind_cell(
     if gpus > 1
         && program.is_none()
         && image.is_none()
-        && let Some(why) = machine.gpus().unconnected()
+        && let Some(why) = &machine.gpus().no_nccl
     {
-        return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
+        return Err(Refusal::NoNccl { asked: gpus, why: why.clone() }.into());
     }
     let loads = match (program, gpus) {
         (Some(_), _) => Loads::Any,
@@ -249,7 +249,7 @@ fn choose_device(
             Some(why) => match wanted {
                 Some(gpus) => return Err(Refusal::NoCuda { asked: format!("`hardware.gpus` is {gpus}"), why }),
                 None => {
-                    no_gpu = machine.gpus().is_expected().then_some(why);
+                    no_gpu = machine.gpus().is_expected.then_some(why);
                     false
                 }
             },

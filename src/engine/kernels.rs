@@ -129,7 +129,7 @@ impl InUse {
 
     /// Stores that the shapes of this run are tuned, and the choices if the run is deterministic.
     pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
-        let pin = self.pinning.as_ref().map(Pinning::pin);
+        let pin = self.pinning.as_ref().map(|pinning| pinning.pin.as_str());
         if self.tuned && pin.is_none() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl InUse {
 
     /// The fact about the pinned choices.
     pub(super) fn pinned(&self) -> Table {
-        self.pinning.iter().map(|pinning| (pin::FACT.to_owned(), pinning.pin().into())).collect()
+        self.pinning.iter().map(|pinning| (pin::FACT.to_owned(), pinning.pin.as_str().into())).collect()
     }
 
     /// An error if a deterministic run has chosen kernels by their times instead of using the pinned choices.
@@ -226,7 +226,7 @@ impl KernelCache {
         );
         let (folder, pinning) = if is_pinned {
             let pinning = Pinning::new(&self.dir, &mark)?;
-            config += &format!("\n[autotune.recorder]\nfile = \"{}\"\n", quoted(pinning.record()));
+            config += &format!("\n[autotune.recorder]\nfile = \"{}\"\n", quoted(&pinning.record));
             (pinning.folder().to_owned(), Some(pinning))
         } else {
             (if tuned { READY } else { TUNING }.to_owned(), None)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownFile {
     stamp: Stamp,
-    digest: Digest,
+    pub(super) digest: Digest,
 }
 
 impl KnownFile {
@@ -27,10 +27,6 @@ impl KnownFile {
         // The stamp comes before the content: a file that is written meanwhile gets another stamp.
         let stamp = files::stamps(&[path], &|| false)?.remove(0);
         Ok(Self { stamp, digest: files::digest_content(path)? })
-    }
-
-    pub(super) fn digest(&self) -> Digest {
-        self.digest
     }
 
     /// Whether the file still has this content, which counts even if the file was touched or copied. `None` if
@@ -82,27 +78,17 @@ pub(super) struct GpuState {
     pub(super) visible: Vec<GpuInfo>,
     pub(super) driver: Option<String>,
     pub(super) versions: gpu::CudaVersions,
-    /// Whether a GPU is visible, or a driver is installed but failed.
-    is_expected: bool,
+    /// Whether a run is expected to use a GPU: one is visible, or a driver is installed but failed. Not if all are hidden.
+    pub(super) is_expected: bool,
     /// Why no GPU can be used.
     no_gpu: Option<String>,
     /// Why the built-in trainer cannot use a GPU: it compiles its kernels and needs the toolkit for that.
     no_toolkit: Option<String>,
     /// Why the built-in trainer cannot use several GPUs together.
-    no_nccl: Option<String>,
+    pub(super) no_nccl: Option<String>,
 }
 
 impl GpuState {
-    /// Why the built-in trainer cannot connect several GPUs.
-    pub(super) fn unconnected(&self) -> Option<&str> {
-        self.no_nccl.as_deref()
-    }
-
-    /// Whether a run is expected to use a GPU. Not on a machine without a driver, or if all GPUs are hidden.
-    pub(super) fn is_expected(&self) -> bool {
-        self.is_expected
-    }
-
     /// Why a run cannot use a GPU. An external program brings its own libraries.
     pub(super) fn fault(&self, external: bool) -> Option<String> {
         self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })

@@ -55,7 +55,7 @@ pub struct ProgramFile {
 impl ProgramFile {
     /// The digest of the content.
     pub fn digest(&self) -> Digest {
-        self.known.digest()
+        self.known.digest
     }
 }
 

@@ -33,12 +33,13 @@ pub(super) fn read(mark: &Path) -> Option<String> {
 /// The pin of a running deterministic run.
 #[derive(Debug)]
 pub(super) struct Pinning {
-    pin: String,
+    pub(super) pin: String,
     /// Whether the choices were made by an earlier attempt.
     is_made: bool,
     /// The worker's working directory, in which its choices are recorded.
     folder: PathBuf,
-    record: PathBuf,
+    /// The file in which the worker's runtime records each choice as a line of JSON.
+    pub(super) record: PathBuf,
 }
 
 impl Pinning {
@@ -58,18 +59,9 @@ impl Pinning {
         Ok(Self { pin, is_made, record: folder.join("chosen.jsonl"), folder })
     }
 
-    pub(super) fn pin(&self) -> &str {
-        &self.pin
-    }
-
     /// The name of the working directory, relative to the kernels' folder.
     pub(super) fn folder(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-    }
-
-    /// The file in which the worker's runtime records each choice as a line of JSON.
-    pub(super) fn record(&self) -> &Path {
-        &self.record
     }
 
     /// An error if the worker made choices although all had been made.

@@ -49,7 +49,7 @@ fn choices_are_made_once_by_an_exclusive_run_and_reused() {
     let first = open(ledger.path(), &bert).unwrap();
     assert!(open(ledger.path(), &other).is_none(), "a run would choose beside it");
     let config = fs::read_to_string(first.workplace.join("cubecl.toml")).unwrap();
-    let record = first.pinning.as_ref().unwrap().record().to_owned();
+    let record = first.pinning.as_ref().unwrap().record.clone();
     assert!(config.contains(&format!("[autotune.recorder]\nfile = {:?}", record.display().to_string())));
     fs::write(&record, "{}").unwrap();
     assert_eq!(first.chosen(), None, "the first one makes the choices");
@@ -77,11 +77,11 @@ fn a_choice_after_the_pin_is_an_error_that_names_it() {
     let late = open(ledger.path(), &bert).unwrap();
     assert_eq!(late.chosen(), None);
     let line = r#"{"key":{"m":64,"n":8},"fastest_index":1,"fastest_time":{"secs":0,"nanos":5},"results":[{"outcome":{"Err":{"Skip":{"name":"plain"}}}},{"outcome":{"Ok":{"name":"tiled","index":1}}}],"log_context":null}"#;
-    fs::write(late.pinning.as_ref().unwrap().record(), format!("{line}\n")).unwrap();
+    fs::write(&late.pinning.as_ref().unwrap().record, format!("{line}\n")).unwrap();
     let told = late.chosen().unwrap();
     assert!(told.starts_with("training.deterministic: 1 kernel chosen by time, though"), "{told}");
     assert!(told.contains(r#"tiled for {"m":64,"n":8} (they are made now"#), "{told}");
-    fs::write(late.pinning.as_ref().unwrap().record(), [line; 5].join("\n")).unwrap();
+    fs::write(&late.pinning.as_ref().unwrap().record, [line; 5].join("\n")).unwrap();
     assert!(late.chosen().unwrap().contains(" and 2 more"));
 }
 
