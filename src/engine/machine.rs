@@ -78,7 +78,7 @@ pub(super) struct GpuState {
     pub(super) visible: Vec<GpuInfo>,
     pub(super) driver: Option<String>,
     pub(super) versions: gpu::CudaVersions,
-    /// Whether a run is expected to use a GPU: one is visible, or a driver is installed but failed. Not if all are hidden.
+    /// Whether a run is expected to use a GPU: one is visible, or the driver failed. Not if all are hidden.
     pub(super) is_expected: bool,
     /// Why no GPU can be used.
     no_gpu: Option<String>,
