@@ -1,5 +1,5 @@
-//! Measures the timing of a GPU's sensors: a load with known times runs on it, while power and energy are read as fast
-//! as they are updated.
+//! Measures the timing of a GPU's sensors: a load with known times runs on it, while power and energy are read every
+//! millisecond.
 //!
 //! Changes no setting of the GPU. The load is a separate process, as a worker is, so its failure does not affect this
 //! one.

@@ -5,10 +5,13 @@ use crate::host::{environment, secrets};
 use crate::record::Table;
 use crate::wire::from_json;
 
-/// The limits of an image's texts and labels in a record, in characters, bytes and labels.
+/// The longest text of an image in a record, in characters.
 pub(super) const MOST_TEXT: usize = 16 << 10;
+/// The longest value of a label, in characters.
 pub(super) const MOST_LABEL: usize = 512;
+/// The longest name of a label, in bytes.
 pub(super) const MOST_NAME: usize = 200;
+/// The largest number of labels.
 pub(super) const MOST_LABELS: usize = 64;
 
 /// A text without its secrets, cut off after `most` characters.
