@@ -1,11 +1,11 @@
-//! Sensors of power, as they were found: a table, and members of a document.
+//! Calibrated power sensors: a table as text, and the members of the JSON document.
 
 use super::columns;
 use super::number::significant;
 use crate::analysis::{Sensor, Shape, Within};
 use crate::record::{Table, Value};
 
-/// A table of sensors by their names, and below it what could not be told and why.
+/// Returns a table of sensors by name, then one line with the reason for each sensor without a calibration.
 pub fn sensors_text(sensors: &[(&str, Result<Sensor, String>)]) -> String {
     let found: Vec<(&str, &Sensor)> =
         sensors.iter().filter_map(|(name, sensor)| Some((*name, sensor.as_ref().ok()?))).collect();
@@ -37,7 +37,7 @@ fn row(name: &str, sensor: &Sensor) -> Vec<String> {
     ]
 }
 
-/// Milliseconds, with as many digits as its interval leaves.
+/// Formats a time in milliseconds; the width of its interval sets the number of digits.
 fn within(time: Within) -> String {
     let (ms, half) = (time.seconds * 1e3, time.half_width * 1e3);
     let digits = match half {
@@ -48,7 +48,7 @@ fn within(time: Within) -> String {
     format!("{ms:.digits$} ± {half:.digits$} ms")
 }
 
-/// The same as members: each sensor by its name, and `unknown` with the reasons.
+/// Returns the JSON members: each calibrated sensor by name, and `unknown` with the reason of each other one.
 pub fn sensors_value(sensors: &[(&str, Result<Sensor, String>)]) -> Table {
     let mut unknown = Table::new();
     let mut table = Table::new();
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_a_table_and_what_is_not_has_its_reason() {
+    fn calibrated_sensors_are_a_table_and_the_others_have_a_reason() {
         let of = |seconds: f64, half_width: f64| Within { seconds, half_width };
         let sensor = Sensor {
             period: of(0.1, 0.000_04),

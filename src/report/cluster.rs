@@ -1,4 +1,4 @@
-//! What was handed to a cluster, and how far it is.
+//! Submissions to a cluster and their progress, as text and as a document.
 
 use super::document::table_of;
 use super::number::{count, significant};
@@ -7,20 +7,20 @@ use super::table::columns;
 use crate::record::{Digest, RunId, Table, Value};
 use std::collections::BTreeMap;
 
-/// One job array that was submitted, or would be.
+/// One job array that was or would be submitted.
 #[derive(Clone, Debug)]
 pub struct SubmittedArray {
-    /// What the scheduler calls it; none if it was not submitted.
+    /// The scheduler's id of the job; `None` if it was not submitted.
     pub job: Option<String>,
-    /// Its tasks.
+    /// Number of tasks.
     pub tasks: usize,
     /// GPUs of each task.
     pub gpus: u32,
-    /// Where its script lies.
+    /// Path of its script.
     pub script: String,
-    /// The script.
+    /// Content of the script.
     pub text: String,
-    /// Its cells: name, task, and what tells them apart.
+    /// Cells: digest, task, and the label that distinguishes the cell.
     pub cells: Vec<(Digest, u32, String)>,
 }
 
@@ -35,7 +35,7 @@ fn count_gpus(gpus: u32) -> String {
     count(usize::try_from(gpus).unwrap_or(usize::MAX), "GPU")
 }
 
-/// What was submitted; without a job, what would be: cells and scripts.
+/// Returns the submitted jobs as text. Without a submitted job: the cells and scripts that would be submitted.
 pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> String {
     let Some(name) = submission else { return "nothing to submit\n".to_owned() };
     let mut text = String::new();
@@ -60,7 +60,7 @@ pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> Strin
     text
 }
 
-/// The same as a document's members.
+/// Returns the submitted arrays as a document's members.
 pub fn submit_value(arrays: &[SubmittedArray]) -> Table {
     let items = arrays.iter().map(|array| {
         let cells = array.cells.iter().map(|(cell, task, label)| {
@@ -83,7 +83,7 @@ pub fn submit_value(arrays: &[SubmittedArray]) -> Table {
     table_of([("arrays", Value::List(items.collect()))])
 }
 
-/// What was submitted again: jobs and how many tasks each has.
+/// Returns the resubmitted jobs as text: each job's id and its number of tasks.
 pub fn resume_text(submission: &str, jobs: &[(String, usize)]) -> String {
     if jobs.is_empty() {
         return format!("nothing to resume in {submission}\n");
@@ -91,7 +91,7 @@ pub fn resume_text(submission: &str, jobs: &[(String, usize)]) -> String {
     jobs.iter().map(|(job, tasks)| format!("job {job}: {} of {submission} again\n", count(*tasks, "task"))).collect()
 }
 
-/// What would be submitted again: the tasks of each array.
+/// Returns the tasks that would be resubmitted, by the index of their array, as text.
 pub fn resumable_text(submission: &str, tasks: &BTreeMap<usize, Vec<u32>>) -> String {
     if tasks.is_empty() {
         return resume_text(submission, &[]);
@@ -103,48 +103,48 @@ pub fn resumable_text(submission: &str, tasks: &BTreeMap<usize, Vec<u32>>) -> St
     tasks.iter().map(line).collect()
 }
 
-/// One cell of a submission and how far it is.
+/// One cell of a submission and its progress.
 #[derive(Clone, Debug)]
 pub struct CellLine {
-    /// Its name.
+    /// The cell's digest.
     pub cell: Digest,
-    /// How far, in a word.
+    /// State as shown, for example `running` or `failed`.
     pub state: &'static str,
     /// Its task, as the scheduler names it.
     pub task: Option<String>,
     /// Its node; empty if it has none.
     pub node: String,
-    /// Its run, once a node knows it.
+    /// Its run; `None` until a node has computed the id.
     pub run: Option<RunId>,
-    /// Finished attempts, of how many.
+    /// Finished attempts, and how many are wanted.
     pub done: (usize, usize),
-    /// What tells it from the others.
+    /// Label that distinguishes the cell from the others.
     pub label: String,
-    /// The last step that was reported, of how many.
+    /// The last reported step, and the number of steps (0 if unknown).
     pub step: Option<(u64, u64)>,
-    /// The last loss.
+    /// The last reported loss.
     pub loss: Option<f64>,
-    /// Why it is so.
+    /// Reason of the state.
     pub reason: Option<String>,
-    /// The last lines of its output, where it did not finish.
+    /// The last lines of its output if it did not finish.
     pub tail: String,
 }
 
-/// A submission and how far it is.
+/// A submission and its progress.
 #[derive(Clone, Debug)]
 pub struct StatusView {
-    /// Its name.
+    /// Name of the submission.
     pub submission: String,
-    /// Its jobs.
+    /// Ids of its jobs.
     pub jobs: Vec<String>,
-    /// Its folder.
+    /// Path of its folder.
     pub folder: String,
     /// Its cells.
     pub cells: Vec<CellLine>,
 }
 
 impl StatusView {
-    /// How many cells are in each state, in the order of the states' names.
+    /// Counts the cells of each state, sorted by state.
     fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for cell in &self.cells {
@@ -154,7 +154,7 @@ impl StatusView {
     }
 }
 
-/// How far submissions are.
+/// Returns the progress of submissions as text.
 pub fn status_text(views: &[StatusView]) -> String {
     views.iter().map(one_text).collect::<Vec<_>>().join("\n")
 }
@@ -201,7 +201,7 @@ impl StatusView {
     }
 }
 
-/// The same as a document's members.
+/// Returns the progress of submissions as a document's members.
 pub fn status_value(views: &[StatusView]) -> Table {
     let items = views.iter().map(|view| {
         let counts: Table =
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_submission_is() {
+    fn status_lists_cells_counts_and_failures() {
         let waiting = CellLine { run: None, step: None, loss: None, node: String::new(), ..line("waiting") };
         let failed = CellLine {
             reason: Some("the worker exited with code 1".to_owned()),
@@ -288,7 +288,7 @@ abababab failed: the worker exited with code 1
     }
 
     #[test]
-    fn what_was_submitted_and_what_would_be() {
+    fn submit_text_shows_submitted_refused_and_planned_arrays() {
         let mut array = SubmittedArray {
             job: Some("42".to_owned()),
             tasks: 1,

@@ -7,10 +7,10 @@ use super::units;
 use crate::analysis::{Kind, SideBySide, SideLine};
 use crate::record::{Table, Value};
 
-/// Longer texts are cut.
+/// Longer texts are truncated to this many characters.
 const WIDEST: usize = 40;
 
-/// The values of a row, with as few digits as tell different ones apart.
+/// Formats the values of a row with as few digits as distinguish different values.
 pub(super) fn shown_all(values: &[Option<Value>]) -> Vec<String> {
     let of = |digits: usize| -> Vec<String> { values.iter().map(|value| shown(value.as_ref(), digits)).collect() };
     let is_alike = |short: &Vec<String>| {
@@ -34,13 +34,13 @@ fn shown(value: Option<&Value>, digits: usize) -> String {
     text.chars().take(WIDEST - 1).chain(['…']).collect()
 }
 
-/// A number, rounded to `digits` significant digits.
+/// Formats a number rounded to `digits` significant digits.
 fn to_digits(number: f64, digits: usize) -> String {
     let rounded = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
     Value::Float(rounded).to_string()
 }
 
-/// A metric in the unit that suits its largest value.
+/// Scales a metric in bytes to the unit that suits its largest value; other lines stay as they are.
 fn in_readable_unit(line: &SideLine) -> SideLine {
     if line.unit != "B" {
         return line.clone();
@@ -54,14 +54,15 @@ fn in_readable_unit(line: &SideLine) -> SideLine {
     SideLine { unit: shown.unit.clone(), values: line.values.iter().map(scaled).collect(), ..line.clone() }
 }
 
-/// Whether a line is told without `all`: it differs, or is an objective.
+/// Whether a line is shown without `all`: its values differ, or it is an objective.
 fn is_told(sides: &SideBySide, line: &SideLine) -> bool {
     let objective = sides.recorded.iter().find(|one| one.name == "objective.metric");
     let mut objectives = objective.iter().flat_map(|one| one.values.iter().flatten());
     line.differs() || objectives.any(|value| value.as_str() == Some(&line.name))
 }
 
-/// Attempts in columns, fields and metrics in rows. Without `all`, only those that differ and the objectives, and nothing of what is recorded only.
+/// Returns a table with attempts in columns, and fields and metrics in rows.
+/// Without `all`, it has only the objectives and what differs in identity or metrics; recorded fields are left out.
 pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let mut text = String::new();
     let sides_heads: Vec<String> = names.iter().map(|name| format!("<{name}")).collect();
@@ -94,13 +95,13 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     text
 }
 
-/// That numbers of an attempt are not to be believed, in a line.
+/// Returns a line that an attempt is tainted, with the reasons.
 pub(super) fn tainted(name: &str, taints: &[String]) -> String {
     format!("{name} is tainted: {}\n", taints.join("; "))
 }
 
 fn line_value(line: &SideLine) -> Value {
-    // JSON has a place for what is missing only in an object.
+    // JSON cannot leave out an element of a list, so values are an object by position.
     let values = line.values.iter().enumerate().filter_map(|(at, value)| Some((at.to_string(), value.clone()?)));
     let mut table = table_of([
         ("name", line.name.as_str().into()),
@@ -116,7 +117,7 @@ fn line_value(line: &SideLine) -> Value {
     Value::Table(table)
 }
 
-/// The comparison as a document's members: each line's values by the position of the attempt.
+/// Returns the comparison as a document's members; the values of a line are keyed by the position of the attempt.
 pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: bool) -> Table {
     let lines = |lines: &[SideLine]| {
         Value::List(lines.iter().filter(|line| all || is_told(sides, line)).map(line_value).collect())
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_differ_are_not_shown_alike() {
+    fn different_values_are_never_shown_with_equal_digits() {
         let line = |values: [f64; 2]| SideLine {
             name: "training.learning_rate".to_owned(),
             unit: String::new(),

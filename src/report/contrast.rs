@@ -1,12 +1,12 @@
-//! Ratios, differences and probabilities as people read them: the estimate, then its interval in parentheses.
+//! Ratios, differences and probabilities in the usual notation: the estimate, then its interval in parentheses.
 
 use super::number::{duration, percent, significant};
 use crate::record::known_metric;
 
-/// More digits behind the point than these are noise.
+/// Further decimals would be noise.
 const MOST_DIGITS: usize = 9;
 
-/// How many digits behind the point show a number with two significant digits, and at least so many.
+/// Returns how many decimals show two significant digits of `number`, at least `least`.
 fn digits(number: f64, least: usize) -> usize {
     let (mut digits, mut scaled) = (0, number.abs());
     while scaled > 0.0 && scaled < 9.95 && digits < MOST_DIGITS {
@@ -16,7 +16,7 @@ fn digits(number: f64, least: usize) -> usize {
     digits.max(least)
 }
 
-/// `1.11× (1.06 to 1.16)`: a ratio with its interval.
+/// Formats a ratio with its interval: `1.11× (1.06 to 1.16)`.
 pub(super) fn ratio(ratio: f64, interval: Option<(f64, f64)>) -> String {
     let numbers = [Some(ratio), interval.map(|(low, _)| low), interval.map(|(_, high)| high)];
     if numbers.iter().flatten().any(|number| !(1e-4..1e6).contains(number)) {
@@ -29,13 +29,13 @@ pub(super) fn ratio(ratio: f64, interval: Option<(f64, f64)>) -> String {
         size if size >= 10.0 => 1,
         _ => 2,
     };
-    // What is to be seen is how wide the interval is, or how far the ratio is from 1.
+    // The decimals must show the width of the interval, or without one the distance of the ratio from 1.
     let width = interval.map_or(ratio - 1.0, |(low, high)| high - low);
     let shown = digits(10.0 * width, least);
     with_interval(&format!("{ratio:.shown$}×"), interval, |value| format!("{value:.shown$}"))
 }
 
-/// `228 J (206 to 250)`: a difference with its interval, in the metric's unit.
+/// Formats a difference with its interval in the metric's unit: `228 J (206 to 250)`.
 pub(super) fn difference(difference: f64, interval: Option<(f64, f64)>, unit: &str) -> String {
     let signed = |value: f64| if value < 0.0 { format!("-{}", duration(-value)) } else { duration(value) };
     if unit == "s" {
@@ -53,7 +53,7 @@ pub(super) fn difference(difference: f64, interval: Option<(f64, f64)>, unit: &s
     with_interval(&format!("{}{unit}", shown(difference)), interval, shown)
 }
 
-/// `4.1 points (2.0 to 6.2)`: the difference of two shares. `factor` turns them into percent.
+/// Formats the difference of two shares: `4.1 points (2.0 to 6.2)`. `factor` converts them to percent.
 pub(super) fn points(difference: f64, interval: Option<(f64, f64)>, factor: f64) -> String {
     let width = interval.map_or(difference, |(low, high)| (high - low) / 2.0) * factor;
     let shown = digits(10.0 * width, 1);
@@ -68,7 +68,7 @@ fn with_interval(text: &str, interval: Option<(f64, f64)>, shown: impl Fn(f64) -
     }
 }
 
-/// The factor that turns a metric into percent, if it is a share: its differences are told in points.
+/// Returns the factor that converts a metric to percent if it is a share; differences of shares are in points.
 pub(super) fn percent_of(metric: &str, unit: &str) -> Option<f64> {
     match unit {
         "%" => Some(1.0),
@@ -77,7 +77,8 @@ pub(super) fn percent_of(metric: &str, unit: &str) -> Option<f64> {
     }
 }
 
-/// `-1.61%`: by what share a number is above another one; of two shares by how many points, `-0.55 points`. None where that is no number.
+/// Formats a relative change, `-1.61%`, or for shares a difference in points, `-0.55 points`.
+/// `None` if a value is missing or the change is not finite.
 pub(super) fn change(metric: &str, unit: &str, from: Option<f64>, to: Option<f64>) -> Option<String> {
     let (from, to) = from.zip(to)?;
     if let Some(factor) = percent_of(metric, unit) {
@@ -88,7 +89,7 @@ pub(super) fn change(metric: &str, unit: &str, from: Option<f64>, to: Option<f64
     share.is_finite().then(|| percent(share))
 }
 
-/// `p = 0.47`, `p < 0.001`.
+/// Formats a p-value: `p = 0.47`, `p < 0.001`.
 pub(super) fn p_value(p: f64) -> String {
     match p {
         p if p < 0.001 => "p < 0.001".to_owned(),
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_show_their_interval_with_digits_that_tell_its_ends_apart() {
+    fn decimals_of_a_ratio_distinguish_the_ends_of_its_interval() {
         let shown = [
             ratio(1.114, Some((1.061, 1.163))),
             ratio(1.0042, Some((1.0011, 1.0073))),

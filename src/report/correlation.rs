@@ -1,4 +1,4 @@
-//! The answer to `correlate`, as text and as a document.
+//! The output of `correlate`, as text and as a document.
 
 use super::contrast::p_value;
 use super::document::table_of;
@@ -8,7 +8,7 @@ use super::table::columns;
 use crate::analysis::{Correlation, SIGNIFICANCE, Split};
 use crate::record::{Table, Value};
 
-/// A point and what it stands for.
+/// One point of a correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledPoint {
     /// The run, the GPU, or the attempt and its phase.
@@ -17,11 +17,11 @@ pub struct LabelledPoint {
     pub x: f64,
     /// The second quantity.
     pub y: f64,
-    /// Equal for points that depend on each other.
+    /// Index of its independent unit; points with the same index depend on each other.
     pub unit: usize,
 }
 
-/// The places of the points of either cluster.
+/// The indices of the points in each of the two clusters.
 type Clusters = [Vec<usize>; 2];
 
 /// Two quantities over several points.
@@ -31,31 +31,31 @@ pub struct Correlated {
     pub x: (String, String),
     /// The name and the unit of the second quantity.
     pub y: (String, String),
-    /// What a point is: `run`, `gpu` or `phase`.
+    /// Kind of a point: `run`, `gpu` or `phase`.
     pub by: String,
-    /// What is independent where points depend on each other: `attempt` or `host`.
+    /// Independent unit if points depend on each other: `attempt` or `host`.
     pub unit: &'static str,
     /// The points.
     pub points: Vec<LabelledPoint>,
-    /// How many had only one of the quantities, or none.
+    /// Number of points left out because a quantity is missing.
     pub incomplete: usize,
-    /// The events within which readings count; none where all do.
+    /// Event to which samples are restricted; `None` if all count.
     pub within: Option<String>,
-    /// How they go together.
+    /// Correlation over all points.
     pub correlation: Correlation,
-    /// Two clusters, if they were asked for; none inside where the points are too few.
+    /// Two clusters, if requested; the inner value is `None` if there are too few points.
     pub split: Option<Option<Split>>,
 }
 
 impl Correlated {
-    /// The two clusters, where there is strong reason for them.
+    /// Returns the two clusters if the evidence for them is strong.
     fn clusters(&self) -> Option<(&Split, Clusters)> {
         let split = self.split.as_ref()?.as_ref().filter(|split| split.is_strong())?;
         let of = |second: bool| (0..self.points.len()).filter(|at| split.is_second.get(*at) == Some(&second)).collect();
         Some((split, [of(false), of(true)]))
     }
 
-    /// How both go together over some of the points.
+    /// Returns the correlation over the points at `places`.
     fn over(&self, places: &[usize]) -> Option<Correlation> {
         let units: Vec<usize> = places.iter().map(|at| self.points[*at].unit).collect();
         Correlation::of_clusters(&self.plain(places), &units)
@@ -95,7 +95,7 @@ impl Correlated {
         let within = clusters.map(|places| self.over(&places));
         let turns = |found: &Correlation| told(found) && found.pearson * over_all.pearson < 0.0;
         if !told(over_all) {
-            // There is nothing that the clusters could make.
+            // Without an overall correlation there is nothing that the clusters could explain.
         } else if within.iter().flatten().all(|found| !told(found)) {
             text.push_str(&format!(
                 "no significant correlation of {y} with {x} within either cluster: the correlation over all points comes from the difference between the clusters\n"
@@ -132,14 +132,14 @@ fn row(name: &str, found: &Correlation) -> Vec<String> {
     ]
 }
 
-/// The quantity that has one value at all of these points, if one has.
+/// Returns the name of the quantity that does not vary over these points, if there is one.
 fn unvaried<'a>(points: &[(f64, f64)], found: &'a Correlated) -> Option<&'a str> {
     let is_still = |of: fn(&(f64, f64)) -> f64| points.windows(2).all(|two| of(&two[0]) == of(&two[1]));
     let quantities = [(is_still(|point| point.0), &found.x.0), (is_still(|point| point.1), &found.y.0)];
     quantities.into_iter().find(|(still, _)| *still).map(|(_, name)| name.as_str())
 }
 
-/// What the slope is in; nothing where neither quantity has a unit.
+/// Returns the unit of the slope as a phrase; empty if neither quantity has a unit.
 fn slope_unit(y: &str, x: &str) -> String {
     match (y, x) {
         ("", "") => String::new(),
@@ -149,13 +149,13 @@ fn slope_unit(y: &str, x: &str) -> String {
     }
 }
 
-/// Whether ranks tell the same direction as the line.
+/// Whether the rank correlation is significant (or untested) and has the sign of the linear one.
 fn is_monotone(correlation: &Correlation) -> bool {
     let is_told = correlation.spearman_p.is_none_or(|p| p < SIGNIFICANCE);
     is_told && correlation.spearman.signum() == correlation.pearson.signum()
 }
 
-/// The correlation in a table and a sentence.
+/// Returns the correlation as a table and a sentence.
 pub fn correlate_text(found: &Correlated) -> String {
     let mut rows = vec![row("all", &found.correlation)];
     let mut still = String::new();
@@ -242,7 +242,7 @@ fn correlation_value(found: &Correlation) -> Value {
     Value::Table(table)
 }
 
-/// The correlation as a document's members, every point among them.
+/// Returns the correlation as a document's members, including every point.
 pub fn correlate_value(found: &Correlated) -> Table {
     let quantity = |(name, unit): &(String, String)| {
         Value::Table(table_of([("name", name.as_str().into()), ("unit", unit.as_str().into())]))
@@ -306,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_ranks_is_no_direction() {
-        // It rises, but for the last four, which are far below: by their ranks nothing is said.
+    fn significant_line_without_rank_correlation_is_not_monotone() {
+        // It rises except for the last four points, which are far below, so the ranks show no significant correlation.
         let y = |at: u32| {
             f64::from(at * 7 % 20) * 0.01 + if at < 16 { f64::from(at) * 0.02 } else { -1000.0 - f64::from(at) }
         };
@@ -325,7 +325,7 @@ mod tests {
         assert!(!all.contains_key("pearson") && !all.contains_key("spearman") && all.contains_key("slope"), "{all:?}");
     }
 
-    /// Twenty points around another one: `slant` is what y gains with x.
+    /// Twenty points around (`x`, `y`) with the given slope.
     fn cloud(x: f64, y: f64, slant: f64) -> impl Iterator<Item = (f64, f64)> {
         (0..20).map(move |at| {
             let (along, across) = (f64::from(at % 5) - 2.0, f64::from(at / 5) - 1.5);
@@ -334,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn two_round_clouds_are_no_paradox() {
-        // Each falls by less than chance makes of so few.
+    fn clusters_without_a_correlation_are_not_called_simpsons_paradox() {
+        // The slope within each cluster is too small to be significant.
         let points: Vec<_> = cloud(0.0, 0.0, -0.05).chain(cloud(50.0, 50.0, -0.05)).collect();
         let text = correlate_text(&correlated(&points, ("", "s")));
         assert!(!text.contains("Simpson"), "{text}");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_within_both_clusters_is_a_paradox() {
+    fn opposite_sign_within_both_clusters_is_simpsons_paradox() {
         let points: Vec<_> = cloud(0.0, 0.0, -2.0).chain(cloud(50.0, 50.0, -2.0)).collect();
         let text = correlate_text(&correlated(&points, ("", "")));
         assert!(text.contains("within both clusters time falls with loss, though it rises over all points"), "{text}");

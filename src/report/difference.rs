@@ -1,4 +1,4 @@
-//! What differs, as text and as a document.
+//! Differences between runs and attempts, as text and as a document.
 
 use super::comparison::{shown_all, tainted};
 use super::contrast::change;
@@ -25,14 +25,14 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), significant)
 }
 
-/// Fields that differ, a line each.
+/// Returns the fields that differ, one line each.
 pub fn fields_text(fields: &[FieldDifference], a: &str, b: &str) -> String {
     let rows =
         fields.iter().map(|field| vec![format!("  {}", field.field), shown(field.a.as_ref()), shown(field.b.as_ref())]);
     columns(&["  FIELD", &format!("<{a}"), &format!("<{b}")], rows)
 }
 
-/// Why two runs have different ids.
+/// Explains why two runs have different ids.
 pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     if parts.is_empty() {
         return format!("{a} and {b} are the same run: all seven parts of the identity are equal\n");
@@ -57,7 +57,7 @@ pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     text
 }
 
-/// The first changed lines of a file of the program, cut to the width of a terminal.
+/// Returns the first changed lines of a program's file, truncated to the width of a terminal.
 fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
     const LINES: usize = 12;
     const WIDTH: usize = 76;
@@ -73,7 +73,7 @@ fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// What differs in the program of two runs, in a line.
+/// Summarizes the differences between the programs of two runs in one line.
 pub fn program_changes(parts: &[PartDifference], a: &str, b: &str) -> String {
     let fields = parts.iter().flat_map(|part| part.fields.iter().map(|field| (part.part, field)));
     let line = |(part, field): (Part, &FieldDifference)| {
@@ -82,10 +82,10 @@ pub fn program_changes(parts: &[PartDifference], a: &str, b: &str) -> String {
     plain(&first_of(fields.map(line), SHOWN))
 }
 
-/// A line lists no more changes.
+/// Most changes listed in one line.
 const SHOWN: usize = 3;
 
-/// A file, a package or the interpreter of a program that is another one: `model.py: 3 lines`, `numpy 2.1.3 → 2.0.2`.
+/// Describes a changed file, package or interpreter of a program: `model.py: 3 lines`, `numpy 2.1.3 → 2.0.2`.
 fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option<String> {
     if part != Part::Program {
         return None;
@@ -109,10 +109,10 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
     match field.field.as_str() {
         pattern if pattern.starts_with("metrics.") => Some(versions(pattern)),
         "interpreter" => Some(versions("interpreter")),
-        // Of the built-in trainer.
+        // The next two are fields of the built-in trainer.
         "revision" => Some(versions("revision of the trainer")),
         "burn" => Some(versions("Burn")),
-        // Records of earlier versions name no identity: theirs had commit and patch in it.
+        // Records of earlier versions have no `identity`: commit and patch were part of theirs.
         "identity" => {
             let of = |value: &Option<Value>| value.as_ref().map_or_else(|| "git".to_owned(), Value::to_string);
             Some(format!("identity {} → {} (`[program] identity` of the manifest)", of(&field.a), of(&field.b)))
@@ -135,7 +135,7 @@ pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
     Value::List(fields.iter().map(item).collect())
 }
 
-/// Fields that differ as a document's value.
+/// Returns the fields that differ as a document's value.
 pub fn environment_value(fields: &[FieldDifference]) -> Value {
     fields_value(fields)
 }
@@ -147,12 +147,12 @@ pub(super) fn parts_value(parts: &[PartDifference]) -> Value {
     Value::List(parts.iter().map(item).collect())
 }
 
-/// The reasons as a document's members.
+/// Returns the differing parts as a document's members.
 pub fn why_value(parts: &[PartDifference]) -> Table {
     table_of([("same_run", parts.is_empty().into()), ("parts", parts_value(parts))])
 }
 
-/// All that differs between two attempts.
+/// Returns all differences between two attempts as text.
 pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {
     if difference.is_empty() {
         return format!("{a} and {b} have no recorded differences\n");
@@ -205,13 +205,13 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     text
 }
 
-/// The metric of how many samples an answer is for.
+/// The metric with the number of samples per inference request.
 const INFERENCE_BATCH_SIZE: &str = "inference_batch_size";
 
-/// More fields of one group are a line.
+/// Larger groups of fields are shown as one line.
 const MOST_OF_GROUP: usize = 8;
 
-/// The fields without large groups, and these groups with their numbers of fields: `gpu.0.calibration` before `gpu.0`.
+/// Splits off large groups of fields and counts their fields; deep groups first (`gpu.0.calibration` before `gpu.0`).
 fn folded(fields: &[FieldDifference]) -> (Vec<FieldDifference>, BTreeMap<&str, usize>) {
     let (mut shown, mut groups) = (fields.iter().collect::<Vec<_>>(), BTreeMap::new());
     let deepest = fields.iter().map(|field| field.field.matches('.').count()).max().unwrap_or(0);
@@ -228,7 +228,8 @@ fn folded(fields: &[FieldDifference]) -> (Vec<FieldDifference>, BTreeMap<&str, u
     (shown.into_iter().cloned().collect(), groups)
 }
 
-/// Names the tuned kernels if they differ between two attempts of one run with different results: other kernels may add in another order.
+/// Names the tuned kernels if they differ between two attempts of one run with different results.
+/// Other kernels may add in another order.
 fn kernels_text(difference: &Difference) -> &'static str {
     let is_other = !difference.curves.is_empty() || !difference.digests.is_empty();
     let is_tuned = difference.environment.iter().any(|field| field.field == "kernel_cache.digest_before");
@@ -238,14 +239,14 @@ fn kernels_text(difference: &Difference) -> &'static str {
     "kernels: the two began with different tuned kernels, which may explain different bits (`ledger cache import` takes those of another machine)\n"
 }
 
-/// Two values, with as few digits as tell them apart.
+/// Formats two values with as few digits as distinguish them.
 fn shown_pair(a: Option<f64>, b: Option<f64>) -> [String; 2] {
     let values = [a, b].map(|value| value.map(Value::from));
     let mut shown = shown_all(&values).into_iter();
     [(); 2].map(|()| shown.next().unwrap_or_default())
 }
 
-/// A metric with its unit, and two values of it: `gpu_mem_peak [GiB]`. Durations have their units beside them.
+/// Returns a metric's name with its unit, `gpu_mem_peak [GiB]`, and its two values. Durations contain their own unit.
 fn in_readable_unit(name: &str, unit: &str, a: Option<f64>, b: Option<f64>) -> (String, [String; 2]) {
     if unit == "s" {
         let shown = [a, b].map(|value| value.map_or_else(|| "-".to_owned(), duration));
@@ -264,7 +265,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     if difference.metrics.is_empty() {
         return String::new();
     }
-    // `inference_time` is that of one batch size, which has a row of its own.
+    // `inference_time` repeats the value of one batch size, which has a row of its own.
     let shown = |metric: &MetricDifference| {
         let means = significance.get(&metric.name).map(|tested| (Some(tested.means.0), Some(tested.means.1)));
         means.unwrap_or((metric.a, metric.b))
@@ -273,7 +274,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         let mut others = difference.metrics.iter().filter(|other| shown(other) == shown(metric));
         others.any(|other| other.name.strip_prefix(&metric.name).is_some_and(|rest| rest.starts_with('@')))
     };
-    // Of other batch sizes, answers are compared size by size.
+    // With different batch sizes, inference metrics are compared per batch size only.
     let is_of_batches = difference.metrics.iter().any(|metric| metric.name == INFERENCE_BATCH_SIZE);
     let is_unlike = |metric: &MetricDifference| is_of_batches && is_of_an_answer(&metric.name);
     let is_one_sided = |metric: &MetricDifference| {
@@ -424,7 +425,7 @@ fn telemetry_text(telemetry: &[TelemetryDifference], a: &str, b: &str) -> String
     format!("hardware:\n{}", columns(&heads, rows))
 }
 
-/// The differences as a document's members.
+/// Returns the differences as a document's members.
 pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Significance>) -> Table {
     let optional = |pairs: Vec<(&str, Option<f64>)>, mut table: Table| {
         for (name, value) in pairs {
@@ -480,7 +481,7 @@ fn significance_value(tested: &Significance) -> Value {
     Value::Table(table)
 }
 
-/// Two values under `a` and `b`; one that is missing is left out.
+/// Inserts two values under `a` and `b`, without a missing one.
 fn both(table: &mut Table, name: &str, (a, b): (Option<Value>, Option<Value>)) {
     let sides = [("a", a), ("b", b)].into_iter().filter_map(|(side, value)| Some((side.to_owned(), value?)));
     table.insert(name.to_owned(), Value::Table(sides.collect()));
@@ -510,7 +511,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_groups_of_recorded_fields_are_a_line() {
+    fn large_groups_of_recorded_fields_become_one_line() {
         let named =
             |name: String| FieldDifference { field: name, a: Some("a".into()), b: Some("b".into()), lines: None };
         let mut fields: Vec<FieldDifference> = (0..9).map(|at| named(format!("gpu.0.calibration.x{at}"))).collect();

@@ -1,4 +1,4 @@
-//! The answer to `effects`: a few lines for each term, a table of the terms, and a document.
+//! The output of `effects`: a few lines for each term, a table of the terms, and a document.
 
 use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
@@ -11,7 +11,7 @@ use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect,
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value, first_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found of a metric, and what it was found from.
+/// The effects on one metric of one model, and the attempts that they come from.
 #[derive(Clone, Debug)]
 pub struct Effected {
     /// The model.
@@ -20,25 +20,25 @@ pub struct Effected {
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Which way it is better; none for a metric of one's own.
+    /// Direction of improvement; `None` for a user-defined metric.
     pub direction: Option<Direction>,
-    /// What decides the metric, and with it what one observation is.
+    /// Whether the metric is an outcome or measured, which decides what one observation is.
     pub kind: MetricKind,
-    /// The names of the blocks: `seed` or `machine`, then `version`. Empty without blocks.
+    /// Names of the blocking factors: `seed` or `machine`, then `version`. Empty without blocks.
     pub blocks: Vec<String>,
-    /// How many attempts are behind the observations.
+    /// Number of attempts behind the observations.
     pub attempts: usize,
     /// The axes.
     pub factors: Vec<Factor>,
-    /// What they do.
+    /// The effects of the axes.
     pub effects: Effects,
     /// Axes that cannot be separated from others.
     pub confounded: Vec<Confounded>,
-    /// Why the effects may mislead, as sentences.
+    /// Reasons why the effects may mislead, as sentences.
     pub warnings: Vec<String>,
-    /// What is not judged, and why, as sentences.
+    /// Effects that are not tested, with the reason, as sentences.
     pub notes: Vec<String>,
-    /// How many attempts do not count, and why.
+    /// Number of attempts left out, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
@@ -49,11 +49,11 @@ pub struct Confounded {
     pub field: String,
     /// The other one. `None` if no single axis is the reason.
     pub with: Option<String>,
-    /// How the levels of the first depend on those of the other one. `None` if no single axis is the reason.
+    /// How the levels of the first axis depend on those of the other. `None` if no single axis is the reason.
     pub relation: Option<Relation>,
-    /// What to do, in words, and the command that does it, where there is one.
+    /// The remedy in words, and the command that applies it, if there is one.
     pub separation: (&'static str, Option<String>),
-    /// The command that judges the other one without this one, where there is one.
+    /// Command that estimates the effect of the other axis without this one, if there is one.
     pub alone: Option<String>,
 }
 
@@ -76,11 +76,11 @@ impl Confounded {
     }
 }
 
-/// At most this many pairs of axes that cannot be separated are printed.
+/// Most pairs of confounded axes that are printed.
 const CONFOUNDED: usize = 6;
-/// At most this many axes are named from which another one cannot be separated.
+/// Most confounding axes named for one axis.
 const INSEPARABLE: usize = 3;
-/// The smallest share of the variance without a term of its own that is printed.
+/// Smallest printed share of the variance that belongs to no single term.
 const OVERLAP: f64 = 0.05;
 
 impl Effected {
@@ -88,7 +88,7 @@ impl Effected {
         short_names(&self.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>())
     }
 
-    /// The axes that cannot be separated, and the share of the variance that they explain only together.
+    /// Returns the axes that cannot be separated, and the share of the variance that they explain only jointly.
     fn shared(&self) -> Option<(Vec<String>, f64)> {
         let share = self.effects.shared.filter(|share| *share >= 5e-4)?;
         let names = self.names();
@@ -105,7 +105,8 @@ impl Effected {
         }
     }
 
-    /// A contrast as a ratio (`1.11× (1.06 to 1.16)`), or its size as a difference (`4.1 points (2.0 to 6.2)`) with the word for its sign.
+    /// Formats a contrast as a ratio, `1.11× (1.06 to 1.16)`, or as an absolute difference, `4.1 points (2.0 to 6.2)`.
+    /// A difference comes with the word for its sign; a ratio with an empty one.
     fn size(&self, contrast: &Contrast) -> (String, &'static str) {
         if self.effects.scale == ModelScale::Log {
             return (ratio(contrast.ratio(), contrast.ratio_interval()), "");
@@ -120,7 +121,7 @@ impl Effected {
         (text, word)
     }
 
-    /// What a contrast says of a metric at one level beside another level.
+    /// Compares the metric at level `at` with level `other` in a sentence.
     fn beside(&self, contrast: &Contrast, at: &str, other: &str) -> String {
         let metric = &self.metric;
         match self.size(contrast) {
@@ -129,7 +130,7 @@ impl Effected {
         }
     }
 
-    /// The effect of an axis: its lines, the result first.
+    /// Returns the lines about the effect of an axis, the result first.
     fn main_lines(&self, effect: &MainEffect, names: &[String]) -> Vec<String> {
         let factor = &self.factors[effect.factor];
         let (name, metric) = (&names[effect.factor], &self.metric);
@@ -175,7 +176,8 @@ impl Effected {
         vec![format!("{name}: {} is {better} than {}: {metric} is {size}", level(to), level(from)), tested]
     }
 
-    /// That an effect depends on another axis with which it was not run in all combinations: then no attempts show its mean over all.
+    /// Returns a caveat if the effect depends on another axis and not all combinations of the two were run.
+    /// Its mean over all levels of the other axis is then not observed.
     fn incomplete(&self, effect: &MainEffect, names: &[String]) -> Option<String> {
         let is_partial = |one: &&Interaction| {
             let (a, b) = one.factors;
@@ -189,7 +191,7 @@ impl Effected {
         Some(format!("this depends on {other}, and not all combinations were run (see {} × {})", names[a], names[b]))
     }
 
-    /// An extreme between the first and the last level.
+    /// Returns the lines about an extreme between the first and the last level.
     fn inner_lines(&self, name: &str, factor: &Factor, inner: &Inner) -> Vec<String> {
         let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
         let ends = [level(0), level(factor.levels.len() - 1)];
@@ -216,7 +218,7 @@ impl Effected {
         lines
     }
 
-    /// The effect of a pair of axes: its lines, the result first.
+    /// Returns the lines about the interaction of two axes, the result first.
     fn interaction_lines(&self, effect: &Interaction, names: &[String]) -> Vec<String> {
         let (first, second) = effect.factors;
         let (a, b) = (&names[first], &names[second]);
@@ -252,7 +254,7 @@ impl Effected {
         lines
     }
 
-    /// What the observations are, in words.
+    /// Describes the observations and the number of attempts.
     fn observations(&self) -> String {
         let attempts = count(self.attempts, "attempt");
         match self.kind {
@@ -270,7 +272,7 @@ impl Effected {
         }
     }
 
-    /// From which axes one of these names cannot be separated.
+    /// Says from which axes this one cannot be separated.
     pub(super) fn inseparable(&self, axis: &str) -> String {
         let other = |one: &Confounded| match (one.field == axis, &one.with) {
             (true, with) => with.clone(),
@@ -285,24 +287,24 @@ impl Effected {
         format!("cannot be separated from {}", first_of(named, INSEPARABLE))
     }
 
-    /// What cannot be separated, a sentence each.
+    /// Returns a sentence for each confounded axis.
     pub(super) fn confounded_sentences(&self) -> impl Iterator<Item = String> {
         self.confounded.iter().map(Confounded::sentence)
     }
 
-    /// The effect of the strongest axis as a sentence.
+    /// Returns the effect of the strongest axis as a sentence.
     pub(super) fn strongest(&self) -> Option<String> {
         let names = self.names();
         self.effects.main.first().map(|effect| self.main_lines(effect, &names).join("; "))
     }
 }
 
-/// The names of blocks: `seeds and versions`.
+/// Joins the plurals of the blocking factors: `seeds and versions`.
 fn plural(blocks: &[String]) -> String {
     blocks.iter().map(|name| format!("{name}s")).collect::<Vec<_>>().join(" and ")
 }
 
-/// The effects: a few lines each, and a table of the terms.
+/// Returns the effects as text: a few lines each, and a table of the terms.
 pub fn effects_text(found: &Effected) -> String {
     let names = found.names();
     let effects = &found.effects;
@@ -323,18 +325,18 @@ pub fn effects_text(found: &Effected) -> String {
         let lines = found.main_lines(effect, &names);
         lines.into_iter().chain(found.incomplete(effect, &names)).collect::<Vec<_>>()
     });
-    // What has no degrees of freedom says nothing, and large grids have many such pairs.
+    // Interactions without degrees of freedom cannot be tested. Large grids have many, so they are only counted.
     let (empty, interactions): (Vec<&Interaction>, Vec<&Interaction>) =
         effects.interactions.iter().partition(|effect| effect.share.degrees == 0);
     let both = interactions.iter().map(|effect| found.interaction_lines(effect, &names));
     main.chain(both).for_each(|lines| text.push_str(&format!("{}\n", lines.join("\n    "))));
-    // Of an axis without an effect of its own there is no test.
+    // A confounded axis has no test of its own.
     let row = |name: String, share: &Share, is_tested: bool| {
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
         vec![
             name,
             share.degrees.to_string(),
-            // Nothing of it is left beside the other terms: a share of 0 would say that it does nothing.
+            // Without degrees of freedom, a share of 0% would wrongly mean that the term has no effect.
             if share.degrees > 0 { format!("{:.1}%", 100.0 * share.eta_squared) } else { "-".to_owned() },
             number(share.partial_eta_squared.filter(|_| share.degrees > 0)),
             number(share.f.filter(|_| is_tested)),
@@ -424,7 +426,7 @@ fn share_members(share: &Share) -> Table {
     table
 }
 
-/// A difference on the linear scale, a ratio on the log scale, with its interval.
+/// Returns a contrast with its interval: a difference on the linear scale, a ratio on the log scale.
 fn contrast_members(contrast: &Contrast, scale: ModelScale) -> Table {
     let mut table = Table::new();
     let mut put = |name: &str, value: f64| drop(table.insert(name.to_owned(), value.into()));
@@ -495,7 +497,7 @@ fn confounded_value(one: &Confounded) -> Value {
     Value::Table(table)
 }
 
-/// The effects as a document's members.
+/// Returns the effects as a document's members.
 pub fn effects_value(found: &Effected) -> Table {
     let names = found.names();
     let interactions = found.effects.interactions.iter().map(|effect| {

@@ -1,4 +1,4 @@
-//! The answer to `events`: phases beside what they drew.
+//! The output of `events`: the phases with their times, power and energy.
 
 use super::document::table_of;
 use super::number::{duration, quantity, quantity_within};
@@ -8,7 +8,7 @@ use crate::analysis::{PhaseRow, warmup_among};
 use crate::record::{Attempt, AttemptId, Quantity, Table, Value};
 
 const NOTHING: &str = "-";
-/// The heads of the shares that GPM counters give; the document has its rates too.
+/// Column heads of the GPM counters that are percentages; the document also has the rates.
 const COUNTERS: [(&str, Quantity); 4] = [
     ("~~~~>SM", Quantity::SmActive),
     ("~~~~~>OCCUPIED", Quantity::SmOccupancy),
@@ -16,13 +16,13 @@ const COUNTERS: [(&str, Quantity); 4] = [
     ("~~~~~>DRAM", Quantity::DramUtil),
 ];
 
-/// The mean of a GPM counter beside a kind of phase.
+/// Returns the mean of a GPM counter over the phases of one kind.
 fn counter(row: &PhaseRow, quantity: Quantity) -> Option<f64> {
     let (_, mean) = row.counters.iter().find(|(of, _)| *of == quantity)?;
     mean.as_ref().ok().copied()
 }
 
-/// The phases of an attempt as text.
+/// Returns the phases of an attempt as text.
 pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> String {
     let mut text = format!("attempt  {id}\n");
     if let Some(marks) = attempt.facts.get("telemetry.marks").and_then(words).filter(|marks| !marks.is_empty()) {
@@ -32,7 +32,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         text.push_str("it reported no phase\n");
         return text;
     }
-    // GPUs before Hopper have no such counters, and get no columns of them.
+    // GPUs before Hopper have no GPM counters, so they get no columns.
     let counters: Vec<(&str, Quantity)> =
         COUNTERS.into_iter().filter(|(_, quantity)| rows.iter().any(|row| counter(row, *quantity).is_some())).collect();
     let mut heads = vec![
@@ -79,11 +79,11 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     ));
     text.push_str(&warmup_text(warmup_steps(attempt, rows)));
     text.push_str(&sparse_text(attempt, rows));
-    // Phases and devices without energy for one reason are one line.
+    // Phases and devices without energy share a line if the reason is the same.
     let mut silent: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
         let Err(reason) = &row.energy else { continue };
-        // How often and how long is in the table.
+        // The table already has the count and the length.
         let reason = match reason.split_once(", but ") {
             Some((occurs, why)) if occurs.starts_with("it occurs ") => format!("too short: {why}"),
             _ => reason.clone(),
@@ -101,7 +101,8 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     text
 }
 
-/// Says that the built-in trainer timed phases in some of the steps only: their share of the attempt is not that of their work.
+/// Returns a note if the built-in trainer timed some phases in a fraction of the steps only.
+/// Their share of the attempt is then not the share of their work.
 fn sparse_text(attempt: &Attempt, rows: &[PhaseRow]) -> String {
     if !attempt.facts.contains_key("worker.inner_every") {
         return String::new();
@@ -121,7 +122,8 @@ fn warmup_steps(attempt: &Attempt, rows: &[PhaseRow]) -> Option<i64> {
     warmup_among(attempt, rows.iter().map(|row| row.name.as_str()))
 }
 
-/// That so many steps are warm-up, which metrics leave out and phases do not; nothing where there is none.
+/// Returns a note that the first steps are warm-up, which metrics leave out and phases include.
+/// Empty without warm-up steps.
 pub(super) fn warmup_text(steps: Option<i64>) -> String {
     let Some(steps) = steps else { return String::new() };
     let (first, it) = match steps {
@@ -138,7 +140,7 @@ fn words(marks: &Value) -> Option<Vec<&str>> {
     }
 }
 
-/// The phases as a document's members.
+/// Returns the phases as a document's members.
 pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Table {
     let phases = rows.iter().map(|row| {
         let mut table = table_of([
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_that_few_steps_time_are_told_of_the_built_in_trainer() {
+    fn phases_timed_in_few_steps_are_noted_for_the_built_in_trainer() {
         let id = AttemptId(Digest([0xab; 32]));
         let sparse = |count| PhaseRow { count, ..row("data", Some(0), Err("short")) };
         let rows = |count| [row("step", Some(0), Ok((12_403.0, 645.0))), sparse(count)];
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_that_the_warm_up_is_in_it() {
+    fn a_note_says_that_phases_include_the_warm_up() {
         let id = AttemptId(Digest([0xab; 32]));
         let warmed = |steps: i64| {
             let mut attempt = attempt(&[]);

@@ -1,12 +1,12 @@
-//! The fields by which the rows of a table are told apart.
+//! The fields that distinguish the rows of a table.
 
 use super::number::count;
 use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The fields that the places do not agree on, or those by which they were put together. `program.command` is shown only if no other
-/// field separates two rows.
+/// Returns the fields in which the places differ, or those by which they were grouped.
+/// `program.command` is included only if no other field distinguishes two rows.
 pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
         return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
@@ -27,8 +27,9 @@ pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     fields
 }
 
-/// The revision, where places differ in it. Otherwise the file whose digest tells versions of a program apart, where two places differ in
-/// their program alone.
+/// Returns the field that distinguishes versions of the program, if one is needed.
+/// This is the trainer's revision if places differ in it. Otherwise it is a file whose digest differs between two
+/// places that differ in their program alone.
 pub(super) fn version_field(places: &[Place]) -> Option<String> {
     let revision = |place: &Place| analysis::field(&place.contender.run, None, REVISION).map(|value| value.to_string());
     if places.iter().filter_map(revision).collect::<BTreeSet<_>>().len() > 1 {
@@ -48,7 +49,7 @@ pub(super) fn version_field(places: &[Place]) -> Option<String> {
     names.identity.iter().find(tells).cloned()
 }
 
-/// The value of one of them.
+/// Returns the value of a field at a place.
 pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
     match place.contender.agreed.iter().find(|(agreed, _)| agreed == name) {
         Some((_, value)) => value.clone(),
@@ -56,9 +57,9 @@ pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
     }
 }
 
-/// Some of these fields as a list in a sentence, and how many more there are.
+/// Lists the first fields for a sentence, and counts the rest.
 pub fn listed_fields(fields: &[String]) -> String {
-    /// At most this many are named.
+    /// Most fields that are named.
     const NAMED: usize = 4;
     let (named, more) = fields.split_at(fields.len().min(NAMED));
     let named: Vec<String> = named.iter().map(|field| format!("`{field}`")).collect();
@@ -66,7 +67,7 @@ pub fn listed_fields(fields: &[String]) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-/// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
+/// Formats the value of a field for a table. Digests of a program's files are cut to 8 digits.
 pub fn field_text(name: &str, value: Option<&Value>) -> String {
     match value {
         None => "-".to_owned(),
@@ -75,19 +76,20 @@ pub fn field_text(name: &str, value: Option<&Value>) -> String {
     }
 }
 
-/// How the names of a program's files begin; the rest is a path.
+/// Prefix of the fields of a program's files; the rest is a path.
 const FILES: &str = "program.files.";
 
-/// The words of a program's command: a long text.
+/// The command line of a program, a long text.
 const COMMAND: &str = "program.command";
 
 /// The revision of the built-in trainer.
 const REVISION: &str = "program.revision";
 
-/// In so few rows no column stands for others: most of them change together there.
+/// With at most this many rows, columns are not grouped: most of them change together by chance.
 const FEW_ROWS: usize = 3;
 
-/// Columns that change in the same rows, by their places: of each group the one with the shortest cells, and the others. Few rows have groups of one.
+/// Groups columns that change in the same rows. Each group is the index of its column with the shortest cells, and the others.
+/// With few rows each column is its own group.
 pub(super) fn changing_together<T: AsRef<str>>(columns: &[Vec<T>]) -> Vec<(usize, Vec<usize>)> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
@@ -115,11 +117,11 @@ pub(super) fn changing_together<T: AsRef<str>>(columns: &[Vec<T>]) -> Vec<(usize
     groups.into_iter().map(led).collect()
 }
 
-/// Names without what is plain: the last component, where no other one ends like it.
+/// Shortens names to their last component where it is unique among them.
 pub fn short_names(names: &[String]) -> Vec<String> {
     let last = |name: &str| match name.strip_prefix(FILES) {
         Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
-        // Beside `batch_size`, `batch_sizes` would say nothing of inference.
+        // Next to `batch_size`, `batch_sizes` alone would not be recognized as an inference field.
         None if name.starts_with("inference.") => name.to_owned(),
         None => name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned(),
     };

@@ -1,6 +1,6 @@
-//! Pictures as data: panels with axes, and the marks on them. Drawn as SVG, as PNG, as characters on a terminal, and written as CSV.
+//! Plots as data: panels with axes and marks. They are drawn as SVG, PNG or terminal characters, and written as CSV.
 //!
-//! Knows how a picture looks. Must not know what it is of: `pictures` makes figures of records, and nothing else draws.
+//! Knows how a plot looks. Must not know its subject: `pictures` makes figures from records, and nothing else draws.
 
 mod palette;
 mod png;
@@ -18,45 +18,45 @@ pub(super) use text::{escaped, plain};
 
 use crate::record::RunId;
 
-/// Why there is no picture.
+/// The reasons why a plot cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// Nothing that was chosen can be drawn.
+    /// The selection has nothing to draw.
     #[error("there is nothing to draw: {0}")]
     Empty(String),
-    /// No picture can be what was asked for.
+    /// The request cannot be drawn by any plot.
     #[error("{0}")]
     Asked(String),
-    /// The drawing itself went wrong.
+    /// The rasterizer failed.
     #[error("the plot cannot be drawn: {0}")]
     Drawing(String),
 }
 
-/// A picture: what is drawn, what it says in words, and the numbers behind it.
+/// A plot: panels, a summary in words, and the data behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is of.
+    /// Title.
     pub title: String,
-    /// What is to be seen, for those who do not see it.
+    /// Summary of the plot in words, for readers who cannot see it.
     pub summary: String,
-    /// What has to be known of the numbers: how many, what intervals, what is left out. Below the picture.
+    /// Notes below the plot: sample sizes, kinds of intervals, omissions.
     pub notes: Vec<String>,
-    /// What the marks mean that have no name in a legend. Below the picture.
+    /// Explanations below the plot of marks that have no legend entry.
     pub key: Vec<Key>,
     /// The panels, in reading order.
     pub panels: Vec<Panel>,
-    /// Panels beside each other, at most.
+    /// Most panels in one row.
     pub across: usize,
-    /// The numbers.
+    /// The data.
     pub sheet: Sheet,
 }
 
-/// What a mark means, by the form in which it is drawn.
+/// The meaning of a mark, for each output form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// In a picture.
+    /// Text for SVG and PNG.
     drawn: String,
-    /// In characters; empty where they do not show it.
+    /// Text for terminals; empty if they do not draw the mark.
     typed: String,
 }
 
@@ -67,36 +67,37 @@ impl Key {
 }
 
 impl Figure {
-    /// All that stands below the picture.
+    /// Returns the lines below the drawn plot.
     pub fn below(&self) -> impl Iterator<Item = &str> {
         let key = self.key.iter().map(|key| key.drawn.as_str());
         key.chain(self.notes.iter().map(String::as_str)).filter(|text| !text.is_empty())
     }
 
-    /// All that stands below the picture in characters.
+    /// Returns the lines below the plot on a terminal.
     fn below_characters(&self) -> impl Iterator<Item = &str> {
         let key = self.key.iter().map(|key| key.typed.as_str());
         key.chain(self.notes.iter().map(String::as_str)).filter(|text| !text.is_empty())
     }
 }
 
-/// The numbers behind a picture: one row for each mark.
+/// The data behind a plot: one row for each mark.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sheet {
     /// The names of the columns, with units.
     pub heads: Vec<String>,
-    /// The rows; an empty cell where something is not known.
+    /// The rows; a missing value is an empty cell.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Sheet {
-    /// An empty one with these columns.
+    /// Creates an empty sheet with these columns.
     pub(super) fn new(heads: &[&str]) -> Self {
         Self { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Comma-separated values with a head, quoted where they have to be (RFC 4180). A cell that a spreadsheet would take for a formula, and that is
-    /// no number, has an apostrophe before it: names and texts of workers and of other people's ledgers are in some.
+    /// Returns comma-separated values with a head, quoted where needed (RFC 4180).
+    /// A non-numeric cell that a spreadsheet would evaluate as a formula gets a leading apostrophe.
+    /// This is needed because cells contain names and texts of workers and of other people's ledgers.
     pub fn csv(&self) -> String {
         let mut text = String::new();
         for row in std::iter::once(&self.heads).chain(&self.rows) {
@@ -114,103 +115,103 @@ fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Axes and what stands on them.
+/// A pair of axes with marks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What stands above it; empty where the figure's title says all.
+    /// Heading; empty if the figure's title suffices.
     pub title: String,
-    /// Its height without title and labels of the x axis, as a share of the usual one.
+    /// Height without title and x labels, relative to the usual height.
     pub height: f64,
-    /// From left to right.
+    /// The x axis, left to right.
     pub x: AxisOf,
-    /// From below to above.
+    /// The y axis, bottom to top.
     pub y: AxisOf,
-    /// Whether the x axis has its labels; panels that stand above another with the same axis need none.
+    /// Whether the x axis has labels; a panel above another with the same axis needs none.
     pub has_x: bool,
-    /// Tinted stretches of the x axis, behind all marks.
+    /// Tinted spans of the x axis, behind all marks.
     pub bands: Vec<Tint>,
-    /// What is drawn, in this order.
+    /// The marks, in drawing order.
     pub marks: Vec<Mark>,
 }
 
-/// An axis: what it counts, in which unit, and from where to where.
+/// An axis: quantity, unit and range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AxisOf {
-    /// What it counts and the unit: `energy, J`.
+    /// Quantity and unit: `energy, J`.
     pub label: String,
-    /// Where values lie.
+    /// Mapping of values to positions.
     pub scale: Scale,
 }
 
-/// A stretch of the x axis.
+/// A tinted span of the x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tint {
-    /// Where it begins and ends, in the axis' unit.
+    /// Start and end, in the axis' unit.
     pub span: (f64, f64),
-    /// What it is: `epoch`. Each kind has one tint, and is named in the legend.
+    /// Kind, such as `epoch`. Each kind has one tint and a legend entry.
     pub kind: String,
-    /// What is written into it, from the longest form to the shortest; the first that has room.
+    /// Labels from the longest to the shortest; the first that fits is drawn.
     pub labels: Vec<String>,
-    /// Every other one of a kind is a little darker.
+    /// Whether it is drawn darker; alternates between spans of a kind.
     pub is_odd: bool,
 }
 
-/// Something that is drawn.
+/// One or more shapes with one style and one legend entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Its name in the legend; empty for none.
+    /// Legend entry; empty for none.
     pub label: String,
-    /// Which colour, dash, marker and hatch.
+    /// Colour, dash, marker and hatch.
     pub style: Style,
-    /// What it is.
+    /// Shape.
     pub shape: Shape,
 }
 
-/// How a mark is told from others: colour and form go together, so that colour alone never counts.
+/// Style of a mark. Colour always varies together with form, so that colour alone never carries meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Style {
-    /// The n-th of the colours, dashes, markers and hatches.
+    /// The n-th colour, dash, marker and hatch.
     Series(usize),
     /// In grey, behind the others.
     Faint,
-    /// A thin dashed line: what would be ideal.
+    /// A thin dashed line for an ideal, such as perfect scaling.
     Ideal,
 }
 
-/// The forms of marks.
+/// The shapes of marks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Lines through points; each piece by itself.
+    /// Polylines, each drawn separately.
     Line(Vec<Vec<(f64, f64)>>),
     /// Single points.
     Points(Vec<Point>),
-    /// Horizontal bars: from, to, and the row of the y axis.
+    /// Horizontal bars in rows of the y axis.
     Bars(Vec<Bar>),
-    /// Quartiles of a row of the y axis.
+    /// Box plots in rows of the y axis.
     Boxes(Vec<Quartiles>),
-    /// Fields of a grid.
+    /// Cells of a heat map.
     Cells(Vec<Cell>),
 }
 
-/// A point, with the interval in which it may lie.
+/// A point with its intervals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Where.
+    /// Position.
     pub at: (f64, f64),
-    /// Half the widths of the 95% intervals.
+    /// Half-widths of the 95% intervals along x and y.
     pub half: (Option<f64>, Option<f64>),
-    /// The ends of a 95% interval along the x axis that is not symmetric, in place of the first half width.
+    /// Ends of an asymmetric 95% interval along x, used instead of the first half-width.
     pub ends: Option<(f64, f64)>,
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
-    /// What is written beside it.
+    /// Label drawn next to it.
     pub tag: String,
-    /// The run behind it.
+    /// The run that it shows.
     pub run: Option<RunId>,
 }
 
 impl Point {
-    /// The ends of its interval along the x axis.
+    /// Returns the ends of its interval along the x axis.
     fn across(&self) -> Option<(f64, f64)> {
         let symmetric = || self.half.0.map(|half| (self.at.0 - half, self.at.0 + half));
         self.ends.or_else(symmetric)
@@ -220,63 +221,63 @@ impl Point {
 /// A bar of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// Which row of the y axis, from 0.
+    /// Row of the y axis, from 0.
     pub row: usize,
-    /// From where to where on the x axis.
+    /// Start and end on the x axis.
     pub span: (f64, f64),
-    /// Half the width of the 95% interval around its end.
+    /// Half-width of the 95% interval around its end.
     pub half: Option<f64>,
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
-    /// The run behind it.
+    /// The run that it shows.
     pub run: Option<RunId>,
 }
 
 /// The quartiles of the values of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
-    /// Which row of the y axis, from 0.
+    /// Row of the y axis, from 0.
     pub row: usize,
     /// First quartile, median and third quartile.
     pub at: (f64, f64, f64),
 }
 
-/// A field of a grid.
+/// A cell of a heat map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Column and row, from 0.
     pub at: (usize, usize),
-    /// How deep its colour is, from 0 to 1; none where there is no value.
+    /// Depth of its colour, from 0 to 1; `None` without a value.
     pub depth: Option<f64>,
-    /// What is written into it.
+    /// Lines of text in it.
     pub lines: Vec<String>,
-    /// Whether it is the best one.
+    /// Whether it has the best value.
     pub is_best: bool,
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
-    /// The run behind it.
+    /// The run that it shows.
     pub run: Option<RunId>,
 }
 
-/// How wide a picture is on paper, in millimetres.
+/// The width of a plot on paper, in millimetres.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Millimetres(pub f64);
 
 impl Millimetres {
-    /// One column of a paper.
+    /// One column of a journal page.
     pub const COLUMN: Self = Self(85.0);
-    /// The width of a page's text.
+    /// The full text width of a page.
     pub const PAGE: Self = Self(174.0);
-    /// What can be read and printed.
+    /// Smallest and largest accepted width.
     pub const LIMITS: (f64, f64) = (60.0, 400.0);
 }
 
-/// A panel of the usual height with nothing on it.
+/// Creates an empty panel of the usual height.
 pub(super) fn panel(title: &str, x: AxisOf, y: AxisOf) -> Panel {
     Panel { title: title.to_owned(), height: 1.0, x, y, has_x: true, bands: Vec::new(), marks: Vec::new() }
 }
 
-/// An axis; its label is what it counts and, where there is one, the unit, before a remark in parentheses: `energy, kJ (lower is better)`.
+/// Creates an axis labelled with its quantity and unit; a unit goes before a remark: `energy, kJ (lower is better)`.
 pub(super) fn axis(name: &str, unit: &str, scale: Scale) -> AxisOf {
     let label = match (unit, name.split_once(" (")) {
         ("", _) => name.to_owned(),

@@ -1,20 +1,21 @@
-//! Colours, dashes, markers and hatches that can be told apart by everybody, also in grey.
+//! Colours, dashes, markers and hatches that everybody can distinguish, also in greyscale.
 
-/// Okabe's and Ito's colours, which colour-blind people can tell apart; black for their yellow, of which a thin line on white is not seen.
+/// The colours of Okabe and Ito, which colour-blind people can distinguish.
+/// Black replaces their yellow, because a thin yellow line on white is invisible.
 pub(crate) const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#8c8c8c"];
-/// Grey of axes and labels: 7:1 against white.
+/// Grey of axes and labels; its contrast against white is 7:1.
 pub(crate) const GREY: &str = "#545454";
-/// Lines of the grid.
+/// Grid lines.
 pub(crate) const GRID: &str = "#dddddd";
-/// What stands behind.
+/// Marks in the background.
 pub(crate) const FAINT: &str = "#9a9a9a";
 
-/// Dashes of lines, in points; the first line is whole.
+/// Dash patterns of lines, in points; the first line is solid.
 pub(crate) const DASHES: [&str; 8] =
     ["", "4 2", "1.2 1.8", "6 2 1.2 2", "8 2.5", "3 1.2", "6 1.5 1.2 1.5 1.2 1.5", "2 3"];
 
-/// Tints of phases: colour and opacity, and the legend names them.
+/// Returns colour and opacity of a phase's tint; the legend names the phases.
 pub(crate) fn tint(kind: &str, is_odd: bool) -> (&'static str, f64) {
     match kind {
         "eval" => ("#56b4e9", 0.28),
@@ -25,7 +26,8 @@ pub(crate) fn tint(kind: &str, is_odd: bool) -> (&'static str, f64) {
     }
 }
 
-/// Anchors of Cividis (Nuñez, Anderton, Renslow 2018), which grows lighter evenly for all kinds of sight; here from light to dark.
+/// Anchors of the colour map Cividis (Nuñez, Anderton, Renslow 2018), from light to dark.
+/// It is perceptually uniform, also with colour-vision deficiency.
 const DEPTHS: [(f64, f64, f64); 7] = [
     (253.0, 231.0, 55.0),
     (219.0, 200.0, 83.0),
@@ -36,7 +38,7 @@ const DEPTHS: [(f64, f64, f64); 7] = [
     (0.0, 39.0, 83.0),
 ];
 
-/// The colour of a depth from 0 to 1.
+/// Returns the colour (RGB, 0 to 255) of a depth from 0 to 1.
 pub(crate) fn tone(depth: f64) -> (f64, f64, f64) {
     let place = depth.clamp(0.0, 1.0) * 6.0;
     let mut from = 0;
@@ -48,12 +50,12 @@ pub(crate) fn tone(depth: f64) -> (f64, f64, f64) {
     (a.0 + rest * (b.0 - a.0), a.1 + rest * (b.1 - a.1), a.2 + rest * (b.2 - a.2))
 }
 
-/// A colour as it is written.
+/// Formats a colour for SVG.
 pub(crate) fn blend((red, green, blue): (f64, f64, f64)) -> String {
     format!("rgb({red:.0},{green:.0},{blue:.0})")
 }
 
-/// Whether white is better read on it than black.
+/// Whether white text is more readable on it than black text.
 pub(crate) fn is_dark((red, green, blue): (f64, f64, f64)) -> bool {
     let linear = |part: f64| {
         let part = part / 255.0;

@@ -1,23 +1,24 @@
-//! A figure as PNG: its SVG, rasterised with a font that is part of the program, so that text is there on machines without fonts.
+//! Renders a figure's SVG as PNG. The font is part of the program, so machines without fonts draw text too.
 //!
-//! The font is a subset of DejaVu Sans (`font/LICENSE`): Latin, Greek, Cyrillic and mathematical signs. Other characters are drawn as boxes.
+//! The font is a subset of DejaVu Sans (`font/LICENSE`): Latin, Greek, Cyrillic and mathematical signs.
+//! Other characters are drawn as boxes.
 
 use super::FigureError;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
 const FONT: &[u8] = include_bytes!("font/DejaVuSans-subset.ttf");
-/// The licence of the font that is part of the program.
+/// Licence of the embedded font.
 pub const FONT_LICENSE: &str = include_str!("font/LICENSE");
-/// Dots for each inch, as papers want them.
+/// Dots per inch, as journals require.
 const DPI: f64 = 300.0;
-/// Larger pictures would fill the memory.
+/// Most pixels per side, to limit memory.
 const MOST: f64 = 20_000.0;
 
-/// An SVG of ours as PNG, at 300 dots per inch of its stated size.
+/// Renders an SVG of this program as PNG, at 300 dots per inch of its stated size.
 ///
 /// # Errors
-/// If the text is no SVG, or the picture is too large.
+/// If the text is not an SVG, or the image is too large.
 pub fn png(svg: &str) -> Result<Vec<u8>, FigureError> {
     let wrong = |error: &dyn std::fmt::Display| FigureError::Drawing(error.to_string());
     let mut options = Options { font_family: "DejaVu Sans".to_owned(), ..Options::default() };
@@ -26,7 +27,7 @@ pub fn png(svg: &str) -> Result<Vec<u8>, FigureError> {
     fonts.set_sans_serif_family("DejaVu Sans");
     let tree = Tree::from_str(svg, &options).map_err(|error| wrong(&error))?;
     let size = tree.size();
-    // The size of the tree is in CSS pixels, 96 for each inch.
+    // The size of the tree is in CSS pixels, 96 per inch.
     let scale = DPI / 96.0;
     let pixels = |length: f32| {
         let pixels = (f64::from(length) * scale).ceil();

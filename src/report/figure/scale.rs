@@ -1,22 +1,22 @@
-//! Where values lie on an axis, and which of them have ticks.
+//! Axis scales: positions of values and ticks.
 
 /// An axis' scale.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
-    /// Evenly from the first to the second, which is larger.
+    /// Linear from the first to the second, larger value.
     Linear(f64, f64),
-    /// By the logarithm, from the first to the second; both above zero.
+    /// Logarithmic from the first to the second value; both are positive.
     Log(f64, f64),
-    /// Evenly, with ticks at these values alone.
+    /// Linear, with ticks at these values only.
     At(f64, f64, Vec<f64>),
-    /// Named rows or columns: the n-th lies at n + 0.5.
+    /// Named rows or columns; the n-th is at n + 0.5.
     Names(Vec<String>),
-    /// Evenly, without ticks.
+    /// Linear, without ticks.
     Bare(f64, f64),
 }
 
 impl Scale {
-    /// Where a value lies, from 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         match self {
             Self::Linear(low, high) | Self::At(low, high, _) | Self::Bare(low, high) => (value - low) / (high - low),
@@ -25,7 +25,7 @@ impl Scale {
         }
     }
 
-    /// The ticks with what is written at them; about so many, where the scale leaves it open.
+    /// Returns ticks and their labels, about `about` of them if the scale leaves the number open.
     pub(super) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match self {
             Self::Linear(low, high) => numbered(even(*low, *high, about)),
@@ -39,7 +39,7 @@ impl Scale {
     }
 }
 
-/// Ticks with as many digits as tell them apart.
+/// Labels ticks with as many digits as distinguish them.
 fn numbered(values: Vec<f64>) -> Vec<(f64, String)> {
     let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
     let step = values.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(f64::INFINITY, f64::min);
@@ -59,14 +59,14 @@ fn numbered(values: Vec<f64>) -> Vec<(f64, String)> {
     values.iter().map(|value| (*value, text(*value).replace('-', "−"))).collect()
 }
 
-/// A level is what was run, and is never rounded.
+/// Labels a level without rounding, because it is an exact setting of a run.
 fn exact(value: f64) -> String {
     let is_plain = value == 0.0 || (1e-4..1e7).contains(&value.abs());
     let text = if is_plain { format!("{value}") } else { format!("{value:e}") };
     text.replace('-', "−")
 }
 
-/// `1.500e6` as `1.5e6`.
+/// Shortens `1.500e6` to `1.5e6`.
 fn trimmed_power(text: &str) -> String {
     match text.split_once('e') {
         Some((digits, power)) if digits.contains('.') => {
@@ -76,7 +76,7 @@ fn trimmed_power(text: &str) -> String {
     }
 }
 
-/// Multiples of 1, 2, 2.5 or 5 times a power of ten.
+/// Returns ticks at multiples of 1, 2, 2.5 or 5 times a power of ten.
 fn even(low: f64, high: f64, about: usize) -> Vec<f64> {
     let rough = (high - low) / number(about.max(1));
     if !rough.is_finite() || rough <= 0.0 {
@@ -92,7 +92,7 @@ fn even(low: f64, high: f64, about: usize) -> Vec<f64> {
     (0..200u8).map(|at| (first + f64::from(at)) * step).take_while(|value| *value <= high + 1e-9 * step).collect()
 }
 
-/// Powers of ten, with 2 and 5 between them where there is room.
+/// Returns powers of ten, with 2 and 5 between them if there is room.
 fn decades(low: f64, high: f64, about: usize) -> Vec<f64> {
     let (from, to) = (low.log10().floor(), high.log10().ceil());
     let span = (to - from).max(1.0);
@@ -108,7 +108,8 @@ fn decades(low: f64, high: f64, about: usize) -> Vec<f64> {
     if ticks.len() < 2 { even(low, high, about).into_iter().filter(|tick| *tick > 0.0).collect() } else { ticks }
 }
 
-/// From the least to the largest of all values with some room; from zero where `from_zero` and all have one sign. Never empty.
+/// Returns the range of all finite values with some margin. It is never empty.
+/// With `from_zero` it includes zero, without a margin there if all values have one sign.
 pub(crate) fn padded(values: impl IntoIterator<Item = f64>, from_zero: bool) -> (f64, f64) {
     let finite = values.into_iter().filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -131,7 +132,7 @@ pub(super) fn number(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// A small number without its fraction.
+/// Drops the fraction of a small number.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates, and callers clamp")]
 pub(super) fn whole(value: f64) -> usize {
     value as usize
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_told_apart() {
+    fn ticks_are_round_numbers_with_distinct_labels() {
         assert_eq!(texts(&Scale::Linear(0.0, 106.0), 5), ["0", "25", "50", "75", "100"]);
         assert_eq!(texts(&Scale::Linear(-0.3, 0.31), 4), ["−0.2", "0", "0.2"]);
         assert_eq!(texts(&Scale::Linear(0.0, 1.378e7), 6), ["0", "2.5e6", "5e6", "7.5e6", "1e7", "1.25e7"]);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_leave_room_and_begin_at_zero_where_that_says_something() {
+    fn ranges_have_a_margin_and_can_start_at_zero() {
         assert_eq!(padded([2.0, 4.0], true), (0.0, 4.24));
         assert_eq!(padded([-2.0], true), (-2.12, 0.0));
         assert_eq!(padded([0.0], false), (-0.5, 0.5));
