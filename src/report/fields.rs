@@ -88,8 +88,8 @@ const REVISION: &str = "program.revision";
 /// With at most this many rows, columns are not grouped: most of them change together by chance.
 const FEW_ROWS: usize = 3;
 
-/// Groups columns that change in the same rows. Each group is the index of its column with the shortest cells, and the others.
-/// With few rows each column is its own group.
+/// Groups columns that change in the same rows. With few rows each column is its own group.
+/// A group is the index of its column with the shortest cells, and the indices of the others.
 pub(super) fn changing_together<T: AsRef<str>>(columns: &[Vec<T>]) -> Vec<(usize, Vec<usize>)> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut known: HashMap<Vec<usize>, usize> = HashMap::new();

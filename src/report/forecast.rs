@@ -1,4 +1,4 @@
-//! The answer to `plan`: what is missing, and what it will take.
+//! The output of `plan`: missing attempts and their expected time, energy and cost.
 
 use super::document::table_of;
 use super::listing::{axis_text, short_name};
@@ -10,19 +10,19 @@ use crate::record::{Cell, Table, Value};
 /// A run of the plan.
 #[derive(Clone, Debug)]
 pub struct PlannedRun {
-    /// Its id, short or whole.
+    /// Its id, short or full.
     pub id: String,
     /// Its cell.
     pub cell: Cell,
-    /// Finished attempts that the ledger holds.
+    /// Number of finished attempts in the ledger.
     pub sealed: usize,
-    /// Attempts that are missing.
+    /// Number of missing attempts.
     pub missing: usize,
-    /// The time of one attempt in seconds, and what that rests on.
+    /// Time of one attempt in seconds, the basis of the forecast and its number of attempts.
     pub time: Option<(Forecast, Basis, usize)>,
-    /// The energy of one attempt in joules, and what that rests on.
+    /// Energy of one attempt in joules, the basis of the forecast and its number of attempts.
     pub energy: Option<(Forecast, Basis, usize)>,
-    /// What all missing ones cost.
+    /// Cost of all its missing attempts.
     pub cost: Option<f64>,
 }
 
@@ -33,13 +33,13 @@ pub struct Plan {
     pub runs: Vec<PlannedRun>,
     /// The fields in which they differ.
     pub axes: Vec<String>,
-    /// The time of all missing attempts of which there is history, one after the other, in seconds.
+    /// Total time of all missing attempts with a forecast, run one after the other, in seconds.
     pub time: Option<Forecast>,
-    /// The energy of those of which there is history of that, in joules.
+    /// Total energy of the missing attempts with an energy forecast, in joules.
     pub energy: Option<Forecast>,
-    /// What those cost of which all is known that has a price; none without prices.
+    /// Total cost of the missing attempts for which all priced quantities are known; `None` without prices.
     pub cost: Option<Forecast>,
-    /// How many missing attempts are not in the cost, though there are prices.
+    /// Number of missing attempts without a cost, if there are prices.
     pub unpriced: usize,
 }
 
@@ -59,7 +59,7 @@ fn basis((_, basis, n): &(Forecast, Basis, usize)) -> String {
     }
 }
 
-/// What a run's time rests on, and its energy where that is something else.
+/// Describes the basis of a run's time, and of its energy if that differs.
 fn from(run: &PlannedRun) -> String {
     match (run.time.as_ref().map(basis), run.energy.as_ref().map(basis)) {
         (Some(time), Some(energy)) if time != energy => format!("{time}, energy {energy}"),
@@ -69,7 +69,7 @@ fn from(run: &PlannedRun) -> String {
     }
 }
 
-/// How many missing attempts are those of runs of which something is not known.
+/// Counts the missing attempts of runs for which `known` is false.
 fn missing_without(plan: &Plan, known: fn(&PlannedRun) -> bool) -> usize {
     plan.runs.iter().filter(|run| !known(run)).map(|run| run.missing).sum()
 }
@@ -82,7 +82,7 @@ fn joules(value: f64) -> String {
     quantity(value, "J")
 }
 
-/// The plan as a table and its sum.
+/// Returns the plan as a table and its totals.
 pub fn forecast_text(plan: &Plan) -> String {
     let names = axis_heads(&plan.axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
     let is_priced = plan.runs.iter().any(|run| run.cost.is_some());
@@ -142,7 +142,7 @@ fn forecast_members(found: &Forecast) -> Value {
     Value::Table(table)
 }
 
-/// The plan as a document's members.
+/// Returns the plan as a document's members.
 pub fn forecast_value(plan: &Plan) -> Table {
     let runs = plan.runs.iter().map(|run| {
         let mut table = table_of([
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_says_what_is_not_in_it() {
+    fn totals_name_the_attempts_they_leave_out() {
         let sum = |value| Some(Forecast { value, half_width: None });
         let mut plan = Plan {
             runs: vec![run("a", 2, Some((6000.0, Basis::Alike(1)))), run("b", 8, None)],
@@ -228,7 +228,7 @@ mod tests {
             (first.get("energy_different_fields"), members.get("without_energy")),
             (Some(&Value::Int(1)), Some(&Value::Int(8)))
         );
-        // Where no energy is summed, there is no sum to be taken for more than it is.
+        // Without a total energy, there is nothing to qualify.
         (plan.energy, plan.runs[0].energy) = (None, None);
         assert!(
             !forecast_text(&plan).contains("the energy of") && !forecast_value(&plan).contains_key("without_energy")

@@ -1,4 +1,4 @@
-//! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
+//! The output of `pareto`: the Pareto-optimal configurations, as text, as a document and as points of a plot.
 
 use super::document::table_of;
 use super::fields::{field_of, field_text, short_names, version_field};
@@ -11,14 +11,14 @@ use crate::analysis::{Place, unequal_samples};
 use crate::record::{Direction, LeftOut, Run, Table, Value};
 use std::collections::BTreeMap;
 
-/// A metric of the question.
+/// One of the compared metrics.
 #[derive(Clone, Debug)]
 pub struct Coordinate {
     /// Its name.
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Which way it is better.
+    /// Direction of improvement.
     pub direction: Direction,
 }
 
@@ -27,53 +27,53 @@ pub struct Coordinate {
 pub struct FrontPoint {
     /// The short id of one of its runs.
     pub id: String,
-    /// Its number among all configurations, in the order of the first metric, from 1.
+    /// Rank among all configurations by the first metric, from 1.
     pub number: usize,
     /// That run.
     pub run: Run,
-    /// The values of the fields that tell configurations apart.
+    /// Values of the fields that distinguish configurations.
     pub fields: Vec<Option<Value>>,
-    /// For each metric the mean, half the width of its 95% interval where that is known, and the number of attempts.
+    /// For each metric: mean, half-width of its 95% interval if known, and number of attempts.
     pub means: Vec<(f64, Option<f64>, usize)>,
-    /// The means in full, for each metric.
+    /// The full estimates, one for each metric.
     pub places: Vec<Place>,
-    /// The probability that it is on the front when everything is measured again; none where that cannot be said.
+    /// Probability of being on the front in a repeated measurement; `None` if it cannot be estimated.
     pub probability: Option<f64>,
-    /// The position of one on the front that is at least as good in everything and better in something; none on the front.
+    /// Index of a point on the front that dominates it; `None` on the front.
     pub dominated_by: Option<usize>,
 }
 
-/// Configurations that are not in the front's question, because they lack a metric.
+/// Configurations that are left out because they lack a metric.
 #[derive(Clone, Debug, Default)]
 pub struct Incomplete {
-    /// How many.
+    /// Number of configurations.
     pub configurations: usize,
-    /// For each metric, how many of them have no value of it that counts.
+    /// For each metric, how many of them have no valid value.
     pub lacking: BTreeMap<String, usize>,
 }
 
-/// Configurations in several metrics at once, in the order of the first one.
+/// Configurations compared in several metrics, in the order of the first one.
 #[derive(Clone, Debug)]
 pub struct Front {
     /// The model.
     pub model: String,
     /// The metrics.
     pub coordinates: Vec<Coordinate>,
-    /// The names of the fields that tell configurations apart.
+    /// Names of the fields that distinguish configurations.
     pub fields: Vec<String>,
-    /// The configurations that are listed: all on the front, and as many others as there is room for.
+    /// Listed configurations: all on the front, and as many dominated ones as fit.
     pub points: Vec<FrontPoint>,
-    /// How many are on the front.
+    /// Number of configurations on the front.
     pub on_front: usize,
-    /// How many have all metrics.
+    /// Number of configurations with all metrics.
     pub all: usize,
-    /// Those that do not.
+    /// Configurations that lack a metric.
     pub incomplete: Incomplete,
-    /// How many attempts do not count in all of the metrics, and why.
+    /// Number of attempts that do not count in all metrics, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
-/// The front as a table, with what is dominated if asked for. The numbers are those of the plot.
+/// Returns the front as a table, with dominated configurations if requested. The numbers match those in the plot.
 pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let metric_heads: Vec<String> =
         front.coordinates.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
@@ -122,7 +122,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         let Incomplete { configurations, lacking } = &front.incomplete;
         let lacks = |(metric, n): (&String, &usize)| format!("{n} without a value of {metric} that counts");
         let why = match lacking.values().all(|n| n == configurations) {
-            // None of them has any of these.
+            // All of them lack all of these metrics.
             true => {
                 let metrics: Vec<&str> = lacking.keys().map(String::as_str).collect();
                 format!("without values of {} that count", metrics.join(" and "))
@@ -159,7 +159,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     text
 }
 
-/// What the means of a point are over: `3 attempts on 1 GPU`, or `3 seeds; 3 attempts on 1 GPU` where metrics differ in it.
+/// Describes the samples of a point's means: `3 attempts on 1 GPU`; different ones are joined by `; `.
 fn samples_text(point: &FrontPoint) -> String {
     let mut samples: Vec<String> = Vec::new();
     for sample in point.places.iter().map(sample_text) {
@@ -170,13 +170,13 @@ fn samples_text(point: &FrontPoint) -> String {
     samples.join("; ")
 }
 
-/// The least and the most samples that the metric at this place is of, over all configurations that are listed.
+/// Returns the least and the most training samples behind metric `at` over all listed configurations, if unequal.
 fn unequal(front: &Front, at: usize) -> Option<(i64, i64)> {
     let places = front.points.iter().filter_map(|point| point.places.get(at));
     unequal_samples(&front.coordinates[at].metric, places.map(|place| &place.contender.run))
 }
 
-/// The front as a document's members.
+/// Returns the front as a document's members.
 pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
     let coordinate = |one: &Coordinate| {
         Value::Table(table_of([

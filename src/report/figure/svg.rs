@@ -1,7 +1,7 @@
-//! A figure as SVG. The same figure gives the same bytes.
+//! Draws a figure as SVG. The same figure gives the same bytes.
 //!
-//! Lengths are points (1/72 inch) of the printed picture, so that text has its size on paper whatever the width. Only attributes, no styles: pages whose
-//! policy forbids styles show it as well.
+//! Lengths are points (1/72 inch) of the printed plot, so that text has the same size on paper at any width.
+//! There are only attributes and no styles, so pages whose content policy forbids styles show it too.
 
 mod marks;
 mod panel;
@@ -14,27 +14,27 @@ use crate::record::RunId;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Sizes of text, in points.
+/// Text sizes, in points.
 const TITLE: f64 = 8.5;
 const LABEL: f64 = 7.0;
 const TICK: f64 = 6.5;
 const LINE: f64 = 9.0;
-/// Between panels, and at the borders.
+/// Space between panels and at the borders.
 const GAP: f64 = 8.0;
-/// The first family is the one that PNGs are drawn with.
+/// PNGs are rasterised with the first family.
 const FAMILY: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
-/// Where the page of a run is; none where it has none.
+/// Returns the address of a run's page; `None` if it has none.
 pub type Link<'a> = dyn Fn(&RunId) -> Option<String> + 'a;
 
-/// How a figure is drawn.
+/// Options for drawing a figure.
 #[derive(Clone, Copy)]
 pub struct Drawing<'a> {
-    /// How wide it is.
+    /// Width on paper.
     pub width: Millimetres,
-    /// Begins the ids within the picture; has to be its own where several stand on one page.
+    /// Prefix of the ids within the SVG; it must be unique if several SVGs are on one page.
     pub prefix: &'a str,
-    /// Where the page of a run is.
+    /// Resolves the address of a run's page.
     pub link: Option<&'a Link<'a>>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Drawing<'_> {
     }
 }
 
-/// What is written into: the text, and what every element needs.
+/// The output and the options that every element needs.
 struct Page<'a> {
     out: String,
     drawing: Drawing<'a>,
@@ -60,7 +60,7 @@ struct Frame {
     height: f64,
 }
 
-/// Where text is held.
+/// The horizontal alignment of text.
 #[derive(Clone, Copy)]
 enum Hold {
     Start,
@@ -76,7 +76,7 @@ enum Key {
 }
 
 impl Drawing<'_> {
-    /// The figure.
+    /// Draws the figure.
     ///
     /// # Errors
     /// If it has no panel.
@@ -99,7 +99,7 @@ impl Drawing<'_> {
         let across = most.min(figure.panels.len());
         let panel_width = (inner - GAP * 1.5 * number(across - 1)) / number(across);
         for row in figure.panels.chunks(across) {
-            // Panels one under the other have their axes at one place.
+            // Panels of one column align their axes.
             let gutters: Vec<f64> = (0..across).map(|at| self.gutter(figure, at, across, panel_width)).collect();
             let mut bottom = top;
             for (at, panel) in row.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Drawing<'_> {
         Ok(page.whole(figure, wide, top + GAP * 0.5))
     }
 
-    /// The room left of the panels of a column, for the labels of their y axes.
+    /// Returns the space left of a column's panels for the labels of their y axes.
     fn gutter(&self, figure: &Figure, column: usize, across: usize, wide: f64) -> f64 {
         let of_panel = |panel: &Panel| {
             let ticks = panel.y.scale.ticks(panel::y_ticks(panel));
@@ -129,7 +129,8 @@ impl Drawing<'_> {
     }
 }
 
-/// The legend above all panels: the tints, and the marks where they are the same in all panels, which is the second answer.
+/// Returns the legend above all panels, and whether it includes the marks.
+/// It always has the tints; it has the marks if they are the same in all panels.
 fn common_keys(figure: &Figure) -> (Vec<Key>, bool) {
     let all: Vec<Vec<Key>> = figure.panels.iter().map(mark_keys).collect();
     let is_shared = all.windows(2).all(|pair| pair[0] == pair[1]);
@@ -189,7 +190,7 @@ impl Page<'_> {
         ));
     }
 
-    /// The legend in as many lines as it takes; gives where it ends.
+    /// Draws the legend in as many lines as needed, and returns its lower end.
     fn legend(&mut self, keys: &[Key], (left, top): (f64, f64), room: f64) -> f64 {
         if keys.is_empty() {
             return top;
@@ -240,7 +241,7 @@ impl Page<'_> {
         }
     }
 
-    /// A filled rectangle with the hatch of a series: two of them, since tiles would show their seams.
+    /// Draws a filled rectangle with the hatch of a series. The hatch is a second rectangle, because tiles would show seams.
     fn hatched(&mut self, (x, y): (f64, f64), (wide, high): (f64, f64), series: usize, name: &str) {
         let series = series % COLOURS.len();
         let title = if name.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(name)) };
@@ -255,7 +256,7 @@ impl Page<'_> {
         }
     }
 
-    /// The reference of a hatch.
+    /// Returns the reference to a hatch.
     fn fill(&self, series: usize) -> String {
         format!("url(#{}-h{series})", self.drawing.prefix)
     }
@@ -285,7 +286,7 @@ impl Page<'_> {
     }
 }
 
-/// White lines or dots that lie over the colour of a series; the first has none.
+/// Returns the white lines or dots over the colour of a series; series 0 has none.
 fn hatch(prefix: &str, series: usize) -> String {
     let ink = r##"stroke="#ffffff" stroke-width="0.8" fill="none""##;
     let lines = match series {
@@ -302,7 +303,7 @@ fn hatch(prefix: &str, series: usize) -> String {
     )
 }
 
-/// Colour, dash and width of a line.
+/// Returns colour, dash attribute and width of a line.
 fn stroke(style: Style) -> (&'static str, String, f64) {
     let dashed = |dash: &str| if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
     match style {
@@ -312,7 +313,7 @@ fn stroke(style: Style) -> (&'static str, String, f64) {
     }
 }
 
-/// A length with two digits behind the point at most.
+/// Formats a length with at most two decimals.
 fn at(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

@@ -1,4 +1,4 @@
-//! A figure as characters, for a terminal. Each series has a character of its own, so that no colour is needed.
+//! Draws a figure with characters for a terminal. Each series has its own character, so no colour is needed.
 
 mod grid;
 
@@ -9,16 +9,16 @@ use super::text::plain;
 use super::{Bar, Cell, Figure, Mark, Panel, Shape, Style};
 use grid::Grid;
 
-/// The characters of the series, in lines and points.
+/// Characters of the series for lines and points.
 const MARKERS: [char; 8] = ['●', '■', '▲', '◆', '▼', '×', '+', '○'];
-/// The characters of the series, in bars.
+/// Characters of the series for bars.
 const FILLS: [char; 8] = ['█', '▒', '▓', '░', '▞', '▌', '╬', '#'];
-/// Rows of a panel.
+/// Rows of characters of a panel.
 const ROWS: usize = 14;
-/// Labels of rows beyond are cut; in short lines earlier, so that 20 characters are left for what is drawn.
+/// Longest label of a row. In narrow output it is shorter, so that at least 20 characters remain for the plot.
 const LABEL: usize = 28;
 
-/// The figure in lines of at most so many characters, 40 at least; notes below it and tables are as long as they are.
+/// Draws the figure in lines of at most `columns` characters (40 to 200). Notes and tables may be wider.
 pub fn term(figure: &Figure, columns: usize) -> String {
     let columns = columns.clamp(40, 200);
     let mut text = format!("{}\n", plain(&figure.title, columns));
@@ -54,7 +54,7 @@ fn character(style: Style, of: &[char; 8]) -> char {
     }
 }
 
-/// What the characters stand for, in lines that end between two of them.
+/// Returns the legend, broken into lines between two entries.
 fn legend(panel: &Panel, columns: usize) -> String {
     let mut keys: Vec<String> = Vec::new();
     for Mark { label, style, shape } in panel.marks.iter().filter(|mark| !mark.label.is_empty()) {
@@ -76,7 +76,7 @@ fn legend(panel: &Panel, columns: usize) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// The smallest and the largest value under an axis, and what it counts between them.
+/// Returns the tick labels and the label below an x axis.
 fn under(panel: &Panel, gutter: usize, wide: usize) -> String {
     let ticks = panel.x.scale.ticks((wide / 14).max(2));
     let mut line: Vec<char> = vec![' '; gutter + wide + 4];
@@ -96,7 +96,7 @@ fn under(panel: &Panel, gutter: usize, wide: usize) -> String {
     format!("{}\n{blank}{}\n", line.trim_end(), plain(&panel.x.label, wide))
 }
 
-/// Lines and points over two axes.
+/// Draws lines and points over two axes.
 fn plane(panel: &Panel, columns: usize) -> String {
     let ticks = panel.y.scale.ticks(5);
     let gutter = ticks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0) + 2;
@@ -133,7 +133,7 @@ fn plane(panel: &Panel, columns: usize) -> String {
         }
     }
     let mut text = format!("{}\n", plain(&panel.y.label, columns));
-    // Each tick has one row; one that lies between two would else stand at both.
+    // A tick belongs to one row; otherwise a tick midway between two rows would be drawn twice.
     let row_of = |value: f64| whole(((1.0 - panel.y.scale.place(value)) * number(ROWS - 1)).round().max(0.0));
     for (row, line) in grid.lines().into_iter().enumerate() {
         let tick = ticks.iter().find(|(value, _)| row_of(*value) == row).map_or("", |(_, text)| text.as_str());
@@ -144,7 +144,7 @@ fn plane(panel: &Panel, columns: usize) -> String {
     text + &under(panel, gutter, wide)
 }
 
-/// Bars, boxes and points in named rows.
+/// Draws bars, boxes and points in named rows.
 fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
     let label = LABEL.min(columns - 26);
     let gutter = names.iter().map(|name| name.chars().count().min(label)).max().unwrap_or(0) + 2;
@@ -155,7 +155,7 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
         let mut grid = Grid::new(wide, 1);
         let mut ends: Vec<(f64, f64)> = Vec::new();
         let across = |value: f64| panel.x.scale.place(value);
-        // Intervals lie behind all points, so that none is hidden.
+        // Intervals are drawn before the points, so that no point is hidden.
         let points = panel.marks.iter().filter_map(|mark| match &mark.shape {
             Shape::Points(points) => Some(points),
             _ => None,
@@ -189,7 +189,7 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
                 Shape::Line(_) | Shape::Cells(_) => {}
             }
         }
-        // The interval of a bar's end lies over all bars of its row.
+        // Intervals of bars are drawn over all bars of their row.
         for (end, half) in ends {
             grid.line(&[(across(end - half), 0.5), (across(end + half), 0.5)], '─');
         }
@@ -200,7 +200,7 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
     text + &under(panel, gutter, wide)
 }
 
-/// A grid of fields as a table; the best one has a star.
+/// Formats a heat map as a table; the best cell has a star.
 fn table(panel: &Panel, cells: &[Cell]) -> String {
     let (Scale::Names(across), Scale::Names(down)) = (&panel.x.scale, &panel.y.scale) else { return String::new() };
     let corner = format!("{} \\ {}", plain(&panel.y.label, LABEL), plain(&panel.x.label, LABEL));

@@ -1,9 +1,9 @@
-//! What holds of every picture.
+//! Tests that apply to all figures.
 
 use super::*;
 use crate::record::{Digest, RunId};
 
-/// Every tag is closed, in order, and nothing stands in the text that has to be escaped.
+/// Asserts that every tag is closed in order and that all text is escaped.
 pub(in crate::report) fn assert_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();
     for piece in svg.split('<').skip(1) {
@@ -28,7 +28,7 @@ pub(in crate::report) fn assert_well_formed(svg: &str) {
 
 const HOSTILE: &str = "a <b> & \"c\" 'd' \u{1b}[31m\u{fffe} 温度 <script>alert(1)</script>";
 
-/// Every kind of mark and of axis, with names that try to be markup.
+/// Returns a figure with every kind of mark and axis, whose names contain markup.
 fn everything() -> Figure {
     let mark = |at, shape| Mark { label: format!("{HOSTILE} {at}"), style: Style::Series(at), shape };
     let names = || Scale::Names(vec![HOSTILE.to_owned(), "two".to_owned()]);
@@ -70,7 +70,7 @@ fn everything() -> Figure {
 }
 
 #[test]
-fn every_mark_is_well_formed_whatever_it_is_called() {
+fn svg_stays_well_formed_with_hostile_names() {
     let figure = everything();
     let link = |run: &RunId| Some(format!("runs/{}.html?a=\"b\"&c", run.0.prefix(8)));
     for (width, links) in [(Millimetres::COLUMN, false), (Millimetres::PAGE, true)] {
@@ -87,7 +87,7 @@ fn every_mark_is_well_formed_whatever_it_is_called() {
 }
 
 #[test]
-fn text_is_in_bitmaps_without_any_font_of_the_system() {
+fn png_draws_text_without_system_fonts() {
     let svg = |text: &str| {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"20mm\" height=\"5mm\" font-family=\"Nothing, sans-serif\">{text}</svg>"
@@ -96,7 +96,7 @@ fn text_is_in_bitmaps_without_any_font_of_the_system() {
     let bitmap = |text: &str| png(&svg(text)).unwrap();
     let with = bitmap("<text x=\"2\" y=\"12\" font-size=\"10\">energy, µJ ± 5%</text>");
     assert!(with.len() > bitmap("").len() + 300);
-    // Width and height stand behind the head of a PNG: 20 mm at 300 dots an inch are 236.2.
+    // Width and height follow the signature of a PNG: 20 mm at 300 dots per inch are 236.2 pixels.
     assert_eq!(with[16..24], [0, 0, 0, 237, 0, 0, 0, 60]);
     assert!(matches!(png("no picture"), Err(FigureError::Drawing(_))));
 }
@@ -113,7 +113,7 @@ fn characters_show_rows_grids_and_planes() {
 #[test]
 fn characters_keep_to_the_width_of_a_terminal() {
     let mut figure = Figure { notes: Vec::new(), key: Vec::new(), ..everything() };
-    // A table is as wide as its cells.
+    // A table is as wide as its cells, so the grid is left out.
     figure.panels.truncate(2);
     for columns in [40, 50, 100] {
         let text = term(&figure, columns);
@@ -123,8 +123,8 @@ fn characters_keep_to_the_width_of_a_terminal() {
 }
 
 #[test]
-fn each_tick_stands_at_one_row() {
-    // Its middle lies between two rows.
+fn each_tick_is_drawn_in_one_row() {
+    // The tick lies midway between two rows.
     let mut plane = panel("", axis("x", "", Scale::Linear(0.0, 1.0)), axis("", "", Scale::At(0.0, 0.2, vec![0.1])));
     let point = Point { at: (0.5, 0.1), ..Point::default() };
     plane.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Points(vec![point]) }];
@@ -133,12 +133,12 @@ fn each_tick_stands_at_one_row() {
 }
 
 #[test]
-fn csv_is_quoted_where_it_has_to_be() {
+fn csv_cells_are_quoted_if_needed() {
     assert_eq!(everything().sheet.csv(), "\"a,b\"\n\"say \"\"no\"\"\"\n2\n");
 }
 
 #[test]
-fn a_cell_is_no_formula() {
+fn csv_cells_are_never_formulas() {
     let cells = ["=1+1", "+49 89", "-x", "@a", "\t=1", "-1.5e-3", "+2", "-inf", "a=b"];
     let mut sheet = Sheet::new(&["=head"]);
     sheet.rows = cells.iter().map(|cell| vec![(*cell).to_owned()]).collect();
@@ -171,6 +171,6 @@ fn characters_show_intervals_and_explain_only_what_they_show() {
 }
 
 #[test]
-fn lines_of_a_text_stay_apart() {
+fn line_breaks_become_spaces() {
     assert_eq!((escaped("a\nb\tc\u{1}"), plain("a\nb", 9)), ("a b c\u{fffd}".to_owned(), "a b".to_owned()));
 }

@@ -1,8 +1,8 @@
-//! Text in pictures and pages: escaped, cut, and how wide it is.
+//! Text in plots and pages: escaping, truncation and width.
 
 use crate::record::is_invisible;
 
-/// Text in one line without what XML cannot hold, and without what turns or hides the text behind it.
+/// Replaces line breaks by spaces, and characters that XML cannot contain or that hide or reorder text by `\u{fffd}`.
 fn clean(text: &str) -> impl Iterator<Item = char> {
     text.chars().map(|c| match c {
         '\n' | '\r' | '\t' => ' ',
@@ -12,7 +12,7 @@ fn clean(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Text as XML and HTML have it between tags and within double quotes, in one line.
+/// Escapes text for XML and HTML, between tags and within double quotes, in one line.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     for c in clean(text) {
@@ -28,7 +28,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// Text in one line without what XML cannot hold, cut where it is too long.
+/// Returns text in one line without characters that XML cannot contain, truncated to `longest` characters.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
     let mut plain: String = clean(text).take(longest).collect();
     if text.chars().nth(longest).is_some() {
@@ -38,7 +38,7 @@ pub(crate) fn plain(text: &str, longest: usize) -> String {
     plain
 }
 
-/// The width of a text in ems of DejaVu Sans, about: other fonts of this kind are narrower.
+/// Returns the approximate width of a text in ems of DejaVu Sans; the other fonts of the family list are narrower.
 pub(crate) fn width(text: &str) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '\'' | '.' | ',' | ':' | ';' | '|' | ' ' => 0.31,
@@ -50,12 +50,12 @@ pub(crate) fn width(text: &str) -> f64 {
     text.chars().map(of).sum()
 }
 
-/// As much of a text as so many ems hold.
+/// Truncates a text to a width in ems.
 pub(crate) fn fitted(text: &str, ems: f64) -> String {
     if width(text) <= ems {
         return plain(text, usize::MAX);
     }
-    // One more than are shown, whose place the ellipsis has.
+    // Starts at one, because the last character is replaced by the ellipsis.
     let (mut used, mut longest) = (width("…"), 1);
     for c in clean(text) {
         used += width(c.encode_utf8(&mut [0; 4]));
@@ -67,7 +67,7 @@ pub(crate) fn fitted(text: &str, ems: f64) -> String {
     plain(text, longest)
 }
 
-/// Text broken into lines of at most so many ems, between words where there are any.
+/// Breaks text between words into lines of at most `ems`.
 pub(crate) fn broken(text: &str, ems: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_as_long_as_its_room_however_long_it_is() {
-        // Taking it apart letter by letter took hours.
+    fn long_text_is_truncated_to_its_width() {
+        // A quadratic implementation took hours for such a text.
         let cut = fitted(&"x".repeat(1_000_000), 30.0);
         assert!(cut.ends_with('…') && width(&cut) <= 30.0 && width(&cut) > 29.0, "{cut}");
         assert_eq!((fitted("short", 30.0).as_str(), fitted("shorter", 0.1).as_str()), ("short", "…"));

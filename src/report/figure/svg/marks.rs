@@ -7,7 +7,7 @@ use super::super::{Bar, Cell, Mark, Panel, Point, Quartiles, Shape, Style};
 use super::{Frame, Hold, Page, TICK, at, stroke};
 use crate::record::RunId;
 
-/// Half the height of a bar, as a share of its row.
+/// Half the height of a bar, relative to its row.
 const BAR: f64 = 0.32;
 
 impl Page<'_> {
@@ -68,7 +68,7 @@ impl Page<'_> {
         }
     }
 
-    /// A marker, filled; of what stands behind a ring.
+    /// Draws a filled marker; background styles are drawn as a ring.
     pub(super) fn marker(&mut self, style: Style, (x, y): (f64, f64), radius: f64, name: &str) {
         let title = if name.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(name)) };
         let Style::Series(series) = style else {
@@ -158,7 +158,7 @@ impl Page<'_> {
         let lines = super::number(cell.lines.len());
         for (at_line, text) in (0u32..).zip(&cell.lines) {
             let size = if at_line == 0 { TICK } else { TICK - 1.2 };
-            // A number that is cut would be another one: it becomes smaller.
+            // The text is shrunk instead of truncated, because a truncated number would be a different number.
             let size = size.min((wide - 1.0).max(1.0) / width(text).max(1.0));
             let y = top + high / 2.0 + (f64::from(at_line) - (lines - 1.0) / 2.0) * TICK * 1.15 + size * 0.36;
             self.text(text, (left + wide / 2.0, y), size, ink, Hold::Middle, "");

@@ -6,12 +6,12 @@ use super::super::text::{broken, fitted, width};
 use super::super::{Panel, Shape};
 use super::{Frame, Hold, Key, LABEL, LINE, Page, TICK, TITLE, at};
 
-/// The usual height of a panel, by how many stand beside each other.
+/// Returns the usual height of a panel.
 fn usual(across: usize, wide: f64) -> f64 {
     if across > 1 || wide < 260.0 { (wide * 0.62).min(140.0) } else { 150.0 }
 }
 
-/// How high a panel's plot is: rows of names have the same height whatever their number.
+/// Returns the height of a panel's plot area; each named row has the same height.
 fn high(panel: &Panel, wide: f64, across: usize) -> f64 {
     let is_grid = panel.marks.iter().any(|mark| matches!(mark.shape, Shape::Cells(_)));
     match &panel.y.scale {
@@ -25,7 +25,7 @@ pub(super) fn y_ticks(panel: &Panel) -> usize {
     if panel.height < 0.7 { 4 } else { 6 }
 }
 
-/// Where a band begins, and how wide it is.
+/// Returns the left edge and the width of a band.
 fn stretch(panel: &Panel, span: (f64, f64), frame: Frame) -> (f64, f64) {
     let place = |value: f64| panel.x.scale.place(value).clamp(0.0, 1.0);
     let (from, to) = (place(span.0), place(span.1));
@@ -33,7 +33,7 @@ fn stretch(panel: &Panel, span: (f64, f64), frame: Frame) -> (f64, f64) {
 }
 
 impl Page<'_> {
-    /// Draws a panel and gives where it ends.
+    /// Draws a panel and returns its lower end.
     pub(super) fn panel(
         &mut self,
         panel: &Panel,
@@ -86,7 +86,7 @@ impl Page<'_> {
         }
     }
 
-    /// Over the lines of the grid, and under the marks.
+    /// Draws the labels of bands above the grid lines and below the marks.
     fn labels_of_bands(&mut self, panel: &Panel, frame: Frame) {
         for band in &panel.bands {
             let (x, wide) = stretch(panel, band.span, frame);
@@ -104,7 +104,7 @@ impl Page<'_> {
         let about = y_ticks(panel);
         for (value, text) in panel.y.scale.ticks(about) {
             let share = panel.y.scale.place(value);
-            // Names go from the top down, as they are read.
+            // Named rows go from top to bottom.
             let y = frame.top + frame.height * if is_named { share } else { 1.0 - share };
             if !is_named {
                 self.line((frame.left, y), (frame.left + frame.width, y), GRID, 0.4);
@@ -112,7 +112,7 @@ impl Page<'_> {
             let ems = (room + 2.0) / TICK;
             let mut lines = if is_named { broken(&text, ems) } else { vec![fitted(&text, ems)] };
             if let [_, second, _, ..] = lines.as_mut_slice() {
-                // What a third line would hold is cut.
+                // More than two lines are truncated.
                 second.push('…');
             }
             lines.truncate(2);
@@ -130,7 +130,7 @@ impl Page<'_> {
         }
     }
 
-    /// Ticks that would touch their neighbours are left without text.
+    /// Draws the x axis and returns its lower end. Labels that would touch a neighbour are left out.
     fn ticks_of_x(&mut self, panel: &Panel, frame: Frame) -> f64 {
         let floor = frame.top + frame.height;
         let is_named = matches!(panel.x.scale, Scale::Names(_));

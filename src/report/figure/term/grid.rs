@@ -1,8 +1,8 @@
-//! A grid of characters that is drawn upon.
+//! A canvas of characters.
 
 use super::super::scale::{number, whole};
 
-/// Dots of a Braille character, by column and row from the top.
+/// Bits of a Braille character's dots, by column and row from the top.
 const DOTS: [[u32; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const BRAILLE: u32 = 0x2800;
 
@@ -17,7 +17,7 @@ impl Grid {
         Self { wide, high, cells: vec![' '; wide * high] }
     }
 
-    /// Column and row from the top of a place, both from 0 to 1, from below; none outside.
+    /// Returns column and row (from the top) of a position, whose coordinates are 0 to 1 from below; `None` outside.
     fn cell(&self, (x, y): (f64, f64), (wide, high): (usize, usize)) -> Option<(usize, usize)> {
         let inside = |share: f64| (-1e-9..=1.0 + 1e-9).contains(&share);
         (inside(x) && inside(y)).then(|| {
@@ -27,14 +27,14 @@ impl Grid {
         })
     }
 
-    /// One character.
+    /// Sets one character.
     pub(super) fn put(&mut self, place: (f64, f64), c: char) {
         if let Some((column, row)) = self.cell(place, (self.wide, self.high)) {
             self.cells[row * self.wide + column] = c;
         }
     }
 
-    /// Text right of a place, where nothing stands.
+    /// Writes text to the right of a position, into empty characters only.
     pub(super) fn write(&mut self, place: (f64, f64), text: &str) {
         let Some((column, row)) = self.cell(place, (self.wide, self.high)) else { return };
         for (at, c) in text.chars().enumerate() {
@@ -45,19 +45,19 @@ impl Grid {
         }
     }
 
-    /// A stretch of the only row.
+    /// Fills a span of the first row.
     pub(super) fn span(&mut self, (from, to): (f64, f64), c: char) {
         let edge = |share: f64| whole((share.clamp(0.0, 1.0) * number(self.wide)).round()).min(self.wide);
         let (from, to) = (edge(from), edge(to));
         self.cells[from..to.max(from)].fill(c);
     }
 
-    /// A line of characters.
+    /// Draws a line of characters.
     pub(super) fn line(&mut self, places: &[(f64, f64)], c: char) {
         self.each(places, (self.wide, self.high), &mut |grid, place| grid.put(place, c));
     }
 
-    /// A line of dots, eight to a character.
+    /// Draws a line of Braille dots, eight per character.
     pub(super) fn fine(&mut self, places: &[(f64, f64)]) {
         let size = (self.wide * 2, self.high * 4);
         self.each(places, size, &mut |grid, place| {
@@ -68,7 +68,7 @@ impl Grid {
         });
     }
 
-    /// Every place of a line that is so fine.
+    /// Calls `put` for every position along a line at the given resolution.
     fn each(
         &mut self,
         places: &[(f64, f64)],
