@@ -1,4 +1,4 @@
-//! The answer to `events --by`: groups of events beside what was read meanwhile.
+//! The output of `events --by`: groups of events with the sensor samples taken during them.
 
 use super::document::table_of;
 use super::events::warmup_text;
@@ -9,7 +9,8 @@ use crate::record::{AttemptId, Quantity, Table, Value};
 
 const NOTHING: &str = "-";
 
-/// The groups as text; `nearest` also shows what a join with the nearest readings gives, `chosen` says that nobody named the event.
+/// Returns the groups as text. With `nearest` it also shows the join with the nearest samples.
+/// `chosen` means that the event was chosen automatically.
 pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool) -> String {
     let (hosts, gpus, names) = events.counts;
     let mut text = format!(
@@ -55,7 +56,7 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         text.push_str(&format!("{} {are} left out of means\n", events.unstopped));
     }
     text.push_str(&warmup_text(events.warmup_steps));
-    // Over one or two groups there is none.
+    // With one or two groups there is no correlation.
     for correlation in events.correlations.iter().filter(|one| one.pearson.is_some() || one.spearman.is_some()) {
         let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));
         text.push_str(&format!(
@@ -69,7 +70,7 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
     text
 }
 
-/// Why there is no group.
+/// Says why there are no groups.
 fn nothing(events: &Events) -> &'static str {
     let (_, gpus, names) = events.counts;
     if names == 0 {
@@ -110,7 +111,7 @@ fn heads(by: By, nearest: bool) -> Vec<&'static str> {
 fn cells(row: &EventsRow, nearest: bool) -> Vec<String> {
     let shown = |mean: Mean, factor: f64| match mean.value().map(|value| value * factor) {
         None => NOTHING.to_owned(),
-        // So that it is not shown as a zero.
+        // A small value would otherwise be shown as zero.
         Some(value) if value != 0.0 && value.abs() < 0.0005 => significant(value),
         Some(value) => format!("{value:.3}"),
     };
@@ -126,7 +127,7 @@ fn cells(row: &EventsRow, nearest: bool) -> Vec<String> {
     cells
 }
 
-/// The groups as a document's members: every mean of every kind, and how many events each is over.
+/// Returns the groups as a document's members: every kind of mean, and its number of events.
 pub fn grouped_value(id: AttemptId, events: &Events) -> Table {
     let rows = events.rows.iter().map(|row| Value::Table(row_value(row, events.by)));
     let (hosts, gpus, _) = events.counts;
@@ -233,7 +234,7 @@ mod tests {
     const ID: AttemptId = AttemptId(Digest([0xab; 32]));
 
     #[test]
-    fn groups_are_a_table_that_shows_what_the_join_changes() {
+    fn groups_are_a_table_with_an_optional_nearest_join() {
         let names = events(By::Name, vec![row("TotalRender", 831, 831), row("Saving Config", 831, 0)]);
         insta::assert_snapshot!(grouped_text(ID, &names, true, false), @r"
         attempt  abababababababababababababababababababababababababababababababab
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_no_zero() {
+    fn small_values_are_not_shown_as_zero() {
         let mut row = row("step", 1, 1);
         (row.time_s, row.energy_j) = (Mean::of([1e-8]), Mean::of([2.3e-18]));
         let text = grouped_text(ID, &events(By::Name, vec![row]), false, false);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_leaves_out_what_there_is_not() {
+    fn a_document_leaves_out_missing_means() {
         let members = Value::Table(grouped_value(ID, &events(By::Name, vec![row("Saving Config", 831, 0)])));
         let Value::List(groups) = &members.as_table().unwrap()["groups"] else { panic!("{members}") };
         let group = groups[0].flatten();

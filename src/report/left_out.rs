@@ -5,9 +5,9 @@ use super::plain::plain;
 use crate::record::{LeftOut, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
+/// Returns the numbers of attempts left out, with reasons, in one line; the most frequent reason of each kind first.
 pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
-    /// Reasons beyond are counted only.
+    /// Most reasons shown per kind.
     const REASONS: usize = 3;
     let mut kinds = Vec::new();
     for why in Why::ALL {
@@ -19,7 +19,7 @@ pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String 
         }
         of_kind.retain(|(reason, _)| !reason.is_empty());
         of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
-        // Reasons that differ in their numbers alone are one.
+        // Reasons that differ only in their numbers are shown once.
         let mut shapes = BTreeSet::new();
         of_kind.retain(|(reason, _)| shapes.insert(reason.replace(|c: char| c.is_ascii_digit() || c == '.', "")));
         let said = match why {
@@ -38,7 +38,7 @@ pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// [`left_out_text`] with the option that counts these attempts, and the command that lists the failed ones.
+/// Returns [`left_out_text`] with the option that counts these attempts, and the command that lists the failed ones.
 pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, model: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =
@@ -53,7 +53,7 @@ pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, mo
     text
 }
 
-/// The reasons and the numbers of attempts, as a list.
+/// Returns the reasons and numbers of attempts as a list.
 pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
     let item = |(left, n): (&LeftOut, &u64)| {
         Value::Table(table_of([
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_that_differ_in_their_numbers_alone_are_told_once() {
+    fn reasons_that_differ_only_in_numbers_are_shown_once() {
         let tainted = |reason: &str| LeftOut { why: Why::Tainted, reason: reason.to_owned() };
         let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
         let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();

@@ -1,4 +1,4 @@
-//! Metrics that a limit was set to, beside the configurations of a ranking.
+//! Metrics with a limit, shown next to the configurations of a ranking.
 
 use super::document::table_of;
 use super::ranking::in_unit;
@@ -6,29 +6,29 @@ use crate::analysis::Place;
 use crate::record::{AttemptId, Value};
 use std::collections::BTreeSet;
 
-/// A metric that a limit was set to.
+/// A metric with a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limited {
     /// Its name.
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// The limit: `accuracy of at least 0.9`.
+    /// The limit in words: `accuracy of at least 0.9`.
     pub limit: String,
-    /// Of the configurations that are ranked.
+    /// The ranked configurations that meet it.
     pub of: Vec<Reached>,
 }
 
 /// A configuration whose mean meets the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reached {
-    /// Its attempts that are ranked.
+    /// Its ranked attempts.
     pub attempts: BTreeSet<AttemptId>,
-    /// Its mean.
+    /// Its mean of the metric.
     pub mean: f64,
-    /// How many of its attempts do not meet the limit by themselves.
+    /// Number of its attempts that do not meet the limit individually.
     pub missed: usize,
-    /// How many have a value.
+    /// Number of its attempts that have a value.
     pub values: usize,
 }
 
@@ -42,7 +42,7 @@ impl Limited {
         self.of(place).map(|one| in_unit(one.mean, &self.unit))
     }
 
-    /// The places whose mean meets the limit, though not each attempt does.
+    /// Returns a line with the places whose mean meets the limit although some attempts do not.
     pub(super) fn missed(&self, places: &[Place]) -> String {
         let missed = |(rank, place): (u32, &Place)| {
             let Reached { missed, values, .. } = self.of(place)?;
@@ -55,7 +55,7 @@ impl Limited {
         format!("the mean meets {}, some attempts do not: {}\n", self.limit, missed.join(", "))
     }
 
-    /// As a document's member: place by place the mean, and how many attempts do not meet the limit.
+    /// Returns a document's member: for each place its mean, and how many attempts miss the limit.
     pub(super) fn value(&self, places: &[Place]) -> Value {
         let of = |place: &Place| {
             let one = self.of(place)?;

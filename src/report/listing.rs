@@ -1,4 +1,4 @@
-//! Lists: attempts, planned runs, checks, and what a sweep has done.
+//! Lists: attempts, planned runs, checks, and the results of a sweep.
 
 use super::document::table_of;
 use super::live::fitted;
@@ -11,11 +11,11 @@ use crate::record::{
 };
 use std::collections::BTreeSet;
 
-/// At most this many reasons are told why attempts did not finish, and at most this many attempts are named for each.
+/// Most failure reasons shown, and most attempts named for each.
 const REASONS: usize = 5;
 const NAMED: usize = 3;
 
-/// A row and the names by which its run and attempt are shown.
+/// An attempt's row with the names under which its run and attempt are shown.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The row.
@@ -24,41 +24,41 @@ pub struct Line {
     pub run: String,
     /// Its tags.
     pub tags: Vec<String>,
-    /// Whether any of its numbers are not to be believed.
+    /// Whether the attempt is tainted.
     pub is_tainted: bool,
-    /// Whether it, or its run, is hidden.
+    /// Whether the attempt or its run is hidden.
     pub is_hidden: bool,
-    /// What the log says of the attempt.
+    /// The attempt's origin according to the log.
     pub origin: Origin,
-    /// The attempt that it was compared with or, without a verdict, was to be.
+    /// The attempt that it reruns.
     pub rerun_of: Option<AttemptId>,
-    /// Why it did not finish, where that was read.
+    /// Why it did not finish, if that was read.
     pub reason: Option<String>,
-    /// The values of the listing's columns.
+    /// Values of the listing's extra columns.
     pub values: Vec<Option<Value>>,
 }
 
-/// Attempts in the order in which they are listed.
+/// A list of attempts in display order.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// Those that are running, the oldest first.
+    /// Running attempts, the oldest first.
     pub running: Vec<Running>,
-    /// Those that are shown.
+    /// Sealed attempts that are shown.
     pub lines: Vec<Line>,
-    /// The full names of the fields and metrics that are shown of each, too.
+    /// Full names of the fields and metrics shown as extra columns.
     pub columns: Vec<String>,
-    /// How many match, whether they are shown or not.
+    /// Number of attempts that match, shown or not.
     pub matching: u64,
-    /// How many there are.
+    /// Number of all attempts.
     pub total: u64,
-    /// How many of these are hidden and not listed for that.
+    /// Number of hidden attempts that are not listed.
     pub hidden: u64,
-    /// How many matching ones stand before those that are shown.
+    /// Number of matching attempts before the shown ones.
     pub skipped: usize,
 }
 
 impl Line {
-    /// How the attempt ended, whether its numbers are to be believed, what it showed as a rerun, and whether it came from another ledger.
+    /// Returns the outcome with its marks: tainted, rerun and verdict, imported, hidden.
     fn outcome(&self) -> String {
         let verdict = self.origin.as_rerun(self.row.attempt);
         let verdict = verdict.map_or("no verdict".to_owned(), |repeated| repeated.verdict.clone());
@@ -71,23 +71,23 @@ impl Line {
     }
 }
 
-/// An attempt that is running.
+/// A running attempt.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Names the execution.
+    /// Identifies the execution.
     pub nonce: Nonce,
-    /// Its row, as far as it is known.
+    /// Its row as far as it is known.
     pub row: Row,
     /// The host that executes it.
     pub host: String,
-    /// The last step, and how many are planned; 0 where nobody said.
+    /// The last step and the number of planned steps (0 if unknown).
     pub step: Option<(u64, u64)>,
-    /// Seconds that the planned steps still take.
+    /// Estimated seconds for the remaining steps.
     pub left_s: Option<f64>,
 }
 
 impl Running {
-    /// `120/5000`; nothing before the first step.
+    /// Returns the progress, `120/5000`; `None` before the first step.
     pub(super) fn steps(&self) -> Option<String> {
         self.step.map(|(step, planned)| if planned == 0 { step.to_string() } else { format!("{step}/{planned}") })
     }
@@ -122,7 +122,7 @@ impl Running {
     }
 }
 
-/// What is told of an attempt, running or sealed.
+/// Returns the members common to running and sealed attempts.
 fn members(row: &Row) -> Table {
     let mut table = table_of([
         ("run", row.run.to_string().into()),
@@ -138,13 +138,13 @@ fn members(row: &Row) -> Table {
     table
 }
 
-/// The listing as a table; the running attempts stand first.
+/// Returns the listing as a table; running attempts come first.
 pub fn ls_text(listing: &Listing) -> String {
     let Listing { running, lines, columns: more, matching, total, hidden, skipped } = listing;
     if *total == 0 && running.is_empty() {
         return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
     }
-    // Attempts of one run are told from each other by their own ids.
+    // If several attempts of one run are listed, each also shows its own id.
     let names_attempts = lines.iter().map(|line| line.row.run).collect::<BTreeSet<_>>().len() < lines.len();
     let rows = lines.iter().map(|line| {
         let row = &line.row;
@@ -223,7 +223,7 @@ pub fn ls_text(listing: &Listing) -> String {
     text
 }
 
-/// Why attempts did not finish: the first line of each reason once, with the first attempts or runs that have it.
+/// Returns why attempts did not finish: the first line of each distinct reason, with the first attempts or runs.
 fn reasons(lines: &[Line], names_attempts: bool) -> String {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for line in lines {
@@ -231,7 +231,7 @@ fn reasons(lines: &[Line], names_attempts: bool) -> String {
         let mut rows = reason.trim().lines();
         let first = rows.next().unwrap_or_default();
         let told = format!("{}: {}{}", line.row.outcome, plain(first), if rows.next().is_some() { " …" } else { "" });
-        // As in the table.
+        // The same id as in the table.
         let id = if names_attempts { line.row.attempt.0.prefix(8) } else { line.run.clone() };
         match reasons.iter_mut().find(|(known, _)| *known == told) {
             Some((_, ids)) => ids.push(id),
@@ -246,7 +246,7 @@ fn reasons(lines: &[Line], names_attempts: bool) -> String {
     text
 }
 
-/// A field or a metric in a few digits.
+/// Formats a field or a metric with few digits.
 fn shown(value: &Value) -> String {
     match value {
         Value::Float(value) => significant(*value),
@@ -254,7 +254,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The listing as a document's members.
+/// Returns the listing as a document's members.
 pub fn ls_value(listing: &Listing) -> Table {
     let Listing { running, lines, columns, matching, total, hidden, .. } = listing;
     let attempts = lines.iter().map(|line| {
@@ -289,7 +289,7 @@ pub fn ls_value(listing: &Listing) -> Table {
     ])
 }
 
-/// The runs of a manifest before they are executed: id, cell, finished and missing attempts.
+/// Returns the runs of a manifest before execution: id, cell, sealed and missing attempts.
 pub fn plan_text(plans: &[(String, &Cell, usize, usize)], axes: &[String]) -> String {
     let mut heads = vec!["RUN", ">SEALED", ">MISSING"];
     let names = axis_heads(&axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
@@ -310,7 +310,7 @@ pub(super) fn short_name(axis: &str) -> String {
     if name == "name" { section.to_owned() } else { name.to_owned() }
 }
 
-/// What a person tells a cell from the others of its grid by: `optimizer adam seed 2`; its model where it is alone.
+/// Returns a label that distinguishes a cell within its grid, `optimizer adam seed 2`. A single cell has its model's name.
 pub fn axes_label(cell: &Cell, axes: &[String], width: Option<usize>) -> String {
     let words = axes.iter().filter(|axis| axis.as_str() == "seed" || cell.get(axis).is_some());
     let label: Vec<(String, String)> = words.map(|axis| (short_name(axis), axis_text(cell, axis))).collect();
@@ -322,7 +322,7 @@ pub fn axes_label(cell: &Cell, axes: &[String], width: Option<usize>) -> String 
         words.collect::<Vec<_>>().join(" ")
     };
     let longest = label.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    // Values tell runs apart, names do not.
+    // The names are shortened before the values, because only values distinguish runs.
     let fits = |label: &String| width.is_none_or(|width| label.chars().count() <= width);
     (1..=longest).rev().map(with_names_of).find(fits).unwrap_or_else(|| fitted(&with_names_of(1), width))
 }
@@ -334,7 +334,7 @@ pub(super) fn axis_text(cell: &Cell, axis: &str) -> String {
     cell.get(axis).map_or_else(|| "-".to_owned(), Value::to_string)
 }
 
-/// The plan as a document's members, every cell in full.
+/// Returns the plan as a document's members, with complete cells.
 pub fn plan_value(plans: &[(String, &Cell, usize, usize)]) -> Table {
     let runs = plans.iter().map(|(id, cell, sealed, missing)| {
         Value::Table(table_of([
@@ -352,11 +352,11 @@ pub fn plan_value(plans: &[(String, &Cell, usize, usize)]) -> Table {
 /// One run of a finished sweep: short id, cell, and its newest attempt.
 pub type Summary<'a> = (String, &'a Cell, Option<&'a Attempt>);
 
-/// The runs of a sweep and what came out.
+/// Returns the runs of a sweep with outcomes and metrics.
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
     let metrics = summary_metrics(runs);
     let names = axis_heads(&axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
-    // The first decides which is best; of the others the last are left out of a narrow terminal first.
+    // On a narrow terminal, later metrics are dropped first; the first one is the objective.
     let spare = |at: usize| "~".repeat(at);
     let metric_heads: Vec<String> =
         metrics.iter().enumerate().map(|(at, name)| format!("{}>{name}", spare(at))).collect();
@@ -382,12 +382,12 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
     columns(&heads, rows)
 }
 
-/// The metrics that are shown of them: first what decides which is best, then what is usual, as far as any attempt has it.
+/// Returns the metrics to show: objectives, then the usual ones, then a program's own, if any attempt has a value.
 fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
     let usual = JUDGING_METRICS.into_iter().chain(["step_time", "train_time"]);
-    // One that is missing with its reason would be a column of nothing.
+    // A metric that is missing in all attempts would be an empty column.
     let has = |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metric(name).is_some()));
-    // Nearly the same, and of more interest.
+    // `wall_time` is nearly the same as `train_time`, which is preferred.
     let or_else = (!has("train_time")).then_some("wall_time");
     let objectives = runs.iter().filter_map(|(_, cell, _)| cell.text("objective.metric"));
     let mut metrics = Vec::new();
@@ -400,7 +400,7 @@ fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
     metrics
 }
 
-/// Metrics that a program has besides the usual ones; so many at most.
+/// Returns the first metrics that a program reports in addition to the known ones.
 pub fn own_metrics<'a>(cell: &Cell, attempt: &'a Attempt) -> impl Iterator<Item = &'a str> {
     const MOST: usize = 3;
     let is_program = cell.text("program.directory").is_some();
@@ -410,7 +410,7 @@ pub fn own_metrics<'a>(cell: &Cell, attempt: &'a Attempt) -> impl Iterator<Item 
     names.map(|(name, _)| name.as_str()).take(MOST)
 }
 
-/// What this machine can do, and the fix for what it cannot.
+/// Returns the capabilities of this machine, and fixes for the missing ones.
 pub fn checks_text(checks: &[Check]) -> String {
     let rows =
         checks.iter().map(|check| vec![check.name.to_owned(), check.state.name().to_owned(), check.found.clone()]);
@@ -425,7 +425,7 @@ pub fn checks_text(checks: &[Check]) -> String {
     text
 }
 
-/// The checks as a document's members.
+/// Returns the checks as a document's members.
 pub fn checks_value(checks: &[Check]) -> Table {
     let items = checks.iter().map(|check| {
         Value::Table(table_of([
@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_that_has_no_room_loses_its_names_before_its_values() {
+    fn a_narrow_label_truncates_names_before_values() {
         let value = |name: &str, value: Value| (name.to_owned(), value);
         let config = [value("params.a_rather_long_name", "alpha".into()), value("params.ticks", Value::Int(20))].into();
         let cell = Cell { config, settings: Table::new(), seed: 2 };
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_told_once_and_in_a_line() {
+    fn each_reason_is_shown_once_in_one_line() {
         let failed = |attempt: u8, reason: &str| {
             let mut line = line(1, attempt);
             line.row.outcome = "failed".to_owned();
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_attempts_lack_is_no_column() {
+    fn metrics_missing_in_all_attempts_have_no_column() {
         let cell = Cell { config: Table::new(), settings: Table::new(), seed: 1 };
         let missing = || Metric::missing("s", "nobody knows");
         let wall = || ("wall_time", Metric::new(3.0, "s"));

@@ -1,4 +1,4 @@
-//! The attempts that are running, in a table that is drawn in place.
+//! Running attempts as a table that is updated in place.
 
 use super::document::table_of;
 use super::listing::Running;
@@ -8,21 +8,21 @@ use super::table::columns;
 use crate::record::{Table, Value};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Stands for what is not known.
+/// Placeholder for an unknown value.
 const NONE: &str = "-";
 
-/// An attempt that is running, and what its hardware does.
+/// A running attempt and the state of its hardware.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The attempt.
     pub running: Running,
-    /// Watts of all its GPUs together.
+    /// Power of all its GPUs together, in watts.
     pub power_w: Option<f64>,
-    /// The temperature of its hottest GPU in °C.
+    /// Temperature of its hottest GPU, in °C.
     pub temperature_c: Option<f64>,
-    /// Bytes of memory: of all its GPUs together, or of its processes where it uses none.
+    /// Memory in bytes: of all its GPUs together, or of its processes if it uses no GPU.
     pub memory_bytes: Option<f64>,
-    /// What the worker said of what it does.
+    /// Status text reported by the worker.
     pub status: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Seen {
         words.map(str::to_owned).chain([format!("seed {}", row.seed)]).collect::<Vec<_>>().join(" ")
     }
 
-    /// What is known of it: step, loss, power, temperature, memory, time so far, time left.
+    /// Returns step, loss, power, temperature, memory, elapsed time and remaining time.
     fn cells(&self) -> [String; 7] {
         let running = &self.running;
         let none = || NONE.to_owned();
@@ -63,7 +63,7 @@ fn whole_bytes(count: f64) -> String {
     bytes(count.max(0.0) as u64)
 }
 
-/// The attempts as a table; no line is longer than `width`.
+/// Returns the attempts as a table with lines of at most `width` characters.
 pub fn live_text(seen: &[Seen], width: Option<usize>) -> String {
     if seen.is_empty() {
         return "no attempt is running\n".to_owned();
@@ -76,7 +76,7 @@ pub fn live_text(seen: &[Seen], width: Option<usize>) -> String {
         row
     };
     let rows: Vec<Vec<String>> = seen.iter().map(row).collect();
-    // A column that nothing is known of takes the room of what tells the attempts apart.
+    // Columns without any value are dropped, so that the labels of the attempts have more room.
     let is_known = |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|cell| cell != NONE));
     let kept: Vec<usize> = (0..heads.len()).filter(is_known).collect();
     let heads: Vec<&str> = kept.iter().map(|at| heads[*at]).collect();
@@ -84,7 +84,7 @@ pub fn live_text(seen: &[Seen], width: Option<usize>) -> String {
     columns(&heads, rows).lines().map(|line| format!("{}\n", fitted(line, width))).collect()
 }
 
-/// The attempts as lines that can be read one by one.
+/// Returns the attempts as one self-contained line each.
 pub fn live_lines(seen: &[Seen]) -> String {
     let line = |one: &Seen| {
         let [step, loss, power, temperature, memory, time, left] = one.cells();
@@ -104,12 +104,12 @@ pub fn live_lines(seen: &[Seen]) -> String {
     seen.iter().map(line).collect()
 }
 
-/// The attempts as a document's members.
+/// Returns the attempts as a document's members.
 pub fn live_value(seen: &[Seen]) -> Table {
     table_of([("running", Value::List(seen.iter().map(Seen::value).collect()))])
 }
 
-/// A line's beginning that fits; the end of what does not is marked.
+/// Truncates a line to `width` characters, with an ellipsis.
 pub fn fitted(line: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if line.chars().count() > width => {
@@ -119,23 +119,23 @@ pub fn fitted(line: &str, width: Option<usize>) -> String {
     }
 }
 
-/// A text on the terminal that the next one takes the place of.
+/// A text on the terminal that is replaced in place.
 pub struct Screen(ProgressBar);
 
 impl Screen {
-    /// An empty one, on standard error.
+    /// Creates an empty screen on standard error.
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self(bar)
     }
 
-    /// Shows a text in place of the last one.
+    /// Replaces the shown text.
     pub fn show(&self, text: &str) {
         self.0.set_message(text.trim_end().to_owned());
     }
 
-    /// Leaves the last text where it is.
+    /// Leaves the last text on the terminal.
     pub fn finish(&self) {
         self.0.abandon();
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_a_table_that_fits_and_lines_where_there_is_no_terminal() {
+    fn running_attempts_are_a_table_that_fits_or_lines_without_a_terminal() {
         insta::assert_snapshot!(live_text(&[seen()], None), @r"
         RUN           STEP  LOSS  POWER   TEMP    TIME        LEFT  WITH                     HOST
         abababab  120/5000  0.25  412 W  61 °C  90.0 s  1 h 00 min  toy x 1\u{1b}[2K seed 3  n1

@@ -1,6 +1,6 @@
-//! Answers as text and as JSON documents, and progress while something runs.
+//! Query results as text and as JSON documents, plots, and progress while something runs.
 //!
-//! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
+//! Knows how results are presented. Must not know where they come from: every function takes plain records and returns text.
 
 mod calibration;
 mod cluster;

@@ -1,10 +1,11 @@
-//! Numbers as people read them.
+//! Formatting of numbers for people.
 
 pub use crate::record::count;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A number with four significant digits, without trailing zeros; very large and very small ones in scientific notation.
+/// Formats a number with four significant digits, without trailing zeros.
+/// Very large and very small numbers are in scientific notation.
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "NaN".to_owned() } else { format!("{value}").replace("inf", "∞") };
@@ -30,7 +31,7 @@ pub fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A duration from its seconds: `1.2 ms`, `3.45 s`, `5 min 06 s`, `7 h 08 min`.
+/// Formats seconds: `1.2 ms`, `3.45 s`, `5 min 06 s`, `7 h 08 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return format!("{seconds} s");
@@ -55,20 +56,20 @@ pub fn duration(seconds: f64) -> String {
     format!("{} h {:02} min", (minutes / 60.0).floor(), minutes % 60.0)
 }
 
-/// How long an attempt took, in seconds; none where nobody measured it, as of a row of a table, and the record has 0.
+/// Returns an attempt's duration in seconds; `None` if it was not measured, which records store as 0.
 #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
 pub fn wall_seconds(wall_ns: u64) -> Option<f64> {
     (wall_ns > 0).then(|| wall_ns as f64 / 1e9)
 }
 
-/// The same in words, for a sentence about the attempt.
+/// Formats an attempt's duration for a sentence.
 pub fn took(wall_ns: u64) -> String {
     wall_seconds(wall_ns).map_or_else(|| "its time is not known".to_owned(), |wall| format!("took {}", duration(wall)))
 }
 
-/// A physical quantity with three significant digits and the prefix that fits its unit: `12.4 kJ`, `0.31 J`.
+/// Formats a quantity with three significant digits and an SI prefix: `12.4 kJ`, `310 mJ`.
 pub fn quantity(value: f64, unit: &str) -> String {
-    // Beyond the prefixes, so that it is not shown as a zero.
+    // A value below all prefixes would otherwise be shown as zero.
     if value != 0.0 && value.abs() < 0.9995e-9 {
         return format!("{value:.2e} {unit}");
     }
@@ -87,13 +88,13 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{scaled:.digits$} {prefix}{unit}")
 }
 
-/// A value and by how much it may be off: `12.4 ± 5.2%`. Half the width of the 95% interval, as a share of the value, or as it is where
-/// it is more than the value: of a difference near nothing a share says nothing.
+/// Formats a value with the half-width of its 95% interval, in percent of the value: `12.4 ± 5.2%`.
+/// The half-width is absolute if it exceeds the value, because near zero a percentage is meaningless.
 pub fn within(show: impl Fn(f64) -> String, value: f64, half_width: Option<f64>) -> String {
     let text = show(value);
     match half_width {
         None => text,
-        // Nor does a share of what is no number.
+        // The percentage is not finite for a value of zero or NaN.
         Some(half_width) if half_width > value.abs() || !(half_width / value).is_finite() => {
             format!("{text} ± {}", show(half_width))
         }
@@ -105,12 +106,13 @@ pub fn within(show: impl Fn(f64) -> String, value: f64, half_width: Option<f64>)
     }
 }
 
-/// The same of a physical quantity with its unit: `12.4 kJ ± 5.2%`.
+/// Formats a quantity with its unit and interval: `12.4 kJ ± 5.2%`.
 pub fn quantity_within(value: f64, unit: &str, half_width: Option<f64>) -> String {
     within(|value| quantity(value, unit), value, half_width)
 }
 
-/// The same of a mean over repetitions: an interval of no width is that of values which are all the same, and no certainty.
+/// Formats a mean over repetitions with its interval.
+/// A width of zero means that all values are equal, which is not certainty, so it says `no scatter`.
 pub fn mean_within(show: impl Fn(f64) -> String, mean: f64, half_width: Option<f64>) -> String {
     match half_width {
         Some(0.0) => format!("{} (no scatter)", show(mean)),
@@ -118,12 +120,12 @@ pub fn mean_within(show: impl Fn(f64) -> String, mean: f64, half_width: Option<f
     }
 }
 
-/// A share as a signed change in percent, two digits behind the point: `+4.00%`.
+/// Formats a share as a signed change in percent with two decimals: `+4.00%`.
 pub fn percent(share: f64) -> String {
     percent_to(share, 2)
 }
 
-/// The same with so many digits behind the point; beyond a million percent in scientific notation.
+/// Formats a share as a signed change in percent; above a million percent in scientific notation.
 pub fn percent_to(share: f64, digits: usize) -> String {
     let percent = share * 100.0;
     if percent.is_infinite() {
@@ -132,7 +134,7 @@ pub fn percent_to(share: f64, digits: usize) -> String {
     if percent.abs() < 1e6 { format!("{percent:+.digits$}%") } else { format!("{percent:+.2e}%") }
 }
 
-/// A number of bytes in binary units.
+/// Formats a number of bytes with a binary prefix.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn bytes(count: u64) -> String {
     let mut value = count as f64;
@@ -145,7 +147,7 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// A moment in UTC, to the second.
+/// Formats a time in UTC, to the second.
 pub fn when(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
         Ok(moment) => moment.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -153,7 +155,7 @@ pub fn when(unix_ms: i64) -> String {
     }
 }
 
-/// A moment in the form of RFC 3339, in UTC, to the second.
+/// Formats a time as RFC 3339, in UTC, to the second.
 pub fn timestamp(unix_ms: i64) -> String {
     format!("{}Z", when(unix_ms).replacen(' ', "T", 1))
 }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_nobody_measured_is_no_zero() {
+    fn an_unmeasured_time_is_not_shown_as_zero() {
         assert_eq!([took(0), took(1_500_000_000)], ["its time is not known", "took 1.50 s"]);
         assert_eq!((wall_seconds(0), wall_seconds(1_500_000_000)), (None, Some(1.5)));
     }
@@ -210,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_any_size_are_short() {
+    fn changes_of_any_size_have_a_short_form() {
         let shown = [0.04, -0.5, 9999.0, 1e300, f64::INFINITY, f64::MAX].map(percent);
         assert_eq!(shown, ["+4.00%", "-50.00%", "+999900.00%", "+1.00e302%", "+∞%", "+∞%"]);
         assert_eq!(percent_to(-2e4, 1), "-2.00e6%");
     }
 
     #[test]
-    fn moments_and_sizes() {
+    fn times_are_in_utc_and_bytes_in_binary_units() {
         assert_eq!(when(1_750_000_000_000), "2025-06-15 15:06:40");
         assert_eq!([bytes(12), bytes(2048), bytes(3 << 30)], ["12 B", "2.0 KiB", "3.0 GiB"]);
     }

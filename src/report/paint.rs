@@ -1,4 +1,4 @@
-//! Colours of text on a terminal.
+//! Colours for text on a terminal.
 
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write;
@@ -14,19 +14,19 @@ const WORDS: [(&str, AnsiColor); 7] = [
     ("invalid", AnsiColor::Yellow),
 ];
 
-/// The kinds of messages, with their colours.
+/// Prefixes of messages, with their colours.
 const BEGINNINGS: [(&str, AnsiColor); 3] =
     [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow), ("note:", AnsiColor::Cyan)];
 
-/// Colours text, if it is on. The text is plain: it holds no escape sequences yet.
+/// Colours text if enabled. The input must not contain escape sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint {
-    /// Whether the text is coloured at all.
+    /// Whether colours are enabled.
     pub is_on: bool,
 }
 
 impl Paint {
-    /// An answer: the heads of its tables bold, and outcomes in their colours.
+    /// Colours a command's output: bold table heads, and outcomes in their colours.
     pub fn answer(self, text: &str, heads: &[String]) -> String {
         if !self.is_on {
             return text.to_owned();
@@ -42,7 +42,7 @@ impl Paint {
         painted
     }
 
-    /// A message for standard error.
+    /// Colours a message for standard error.
     pub fn message(self, text: &str) -> String {
         let begins = BEGINNINGS.iter().find(|(beginning, _)| text.starts_with(beginning)).filter(|_| self.is_on);
         let Some((beginning, color)) = begins else { return text.to_owned() };
@@ -60,7 +60,7 @@ fn word(painted: &mut String, piece: &str) {
     }
 }
 
-/// Puts a text into a style, and what ends it behind it.
+/// Appends a text in a style, and its trailing separators without the style.
 fn in_style(painted: &mut String, style: Style, text: &str) {
     let inside = text.trim_end_matches([' ', ',', '\n']);
     let _ = write!(painted, "{style}{inside}{style:#}{}", &text[inside.len()..]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_begin_in_the_colour_of_their_kind() {
+    fn message_prefixes_have_the_colour_of_their_kind() {
         let on = Paint { is_on: true };
         assert_eq!(on.message("warning: w\n"), "\u{1b}[1m\u{1b}[33mwarning:\u{1b}[0m w\n");
         assert_eq!(on.message("sealed 1\n"), "sealed 1\n");

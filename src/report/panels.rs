@@ -1,4 +1,4 @@
-//! What a plot of readings consists of: panels of lines in one unit, and bands of phases. Nothing is drawn here.
+//! Content of plots of sensor samples: panels of curves in one unit, and bands of phases. Nothing is drawn here.
 
 use super::telemetry::{Telemetry, throttle_reason};
 use super::units::shown;
@@ -6,34 +6,34 @@ use crate::analysis::{Curve, Kind, bit_shares, quantity};
 use crate::record::{Axis, Phase, Quantity, Series};
 use std::collections::BTreeMap;
 
-/// As many lines as there are colours; a panel that would hold more is cut up.
+/// Most lines per panel, one for each colour; further lines go to another panel.
 pub(super) const LINES: usize = 8;
-/// Values beyond are not drawn: the arithmetic of axes would overflow.
+/// Larger values are not drawn, because the arithmetic of axes would overflow.
 const DRAWABLE: f64 = 1e100;
-/// The height of a line that is either up or down; the rest up to 1 keeps it apart from the next.
+/// Height of an on/off line that is on; the rest up to 1 separates it from the next line.
 const UP: f64 = 0.75;
-/// The phases that are drawn.
+/// The phases that are drawn as bands.
 const BANDS: [&str; 4] = ["epoch", "eval", "idle", "inference"];
 
-/// Lines over one axis in one unit.
+/// Curves over one axis in one unit.
 #[derive(Clone, Debug)]
 pub(super) struct Panel {
     pub(super) title: String,
-    /// The unit; none for lines that are only up or down.
+    /// The unit; `None` for on/off lines.
     pub(super) unit: Option<String>,
     pub(super) axis: Axis,
     pub(super) range: (f64, f64),
     pub(super) lines: Vec<Line>,
 }
 
-/// A curve that is thin enough for its panel, in the panel's unit.
+/// A curve in the panel's unit, thinned for the panel's width.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) label: String,
     pub(super) pieces: Vec<Vec<(u64, f64)>>,
 }
 
-/// A phase, or several that are too short to be told apart.
+/// A phase, or several that are too short to be drawn separately.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Band {
     pub(super) name: &'static str,
@@ -43,7 +43,7 @@ pub(super) struct Band {
     pub(super) stop_ns: u64,
 }
 
-/// What stands in one panel, in the order of the panels.
+/// The subject of a panel; panels are in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Topic {
     Power,
@@ -103,13 +103,13 @@ impl Topic {
     }
 }
 
-/// The panels for what was asked for, thin enough for `columns` pixels.
+/// Returns the panels of the selected series, thinned to `columns` pixels.
 pub(super) fn panels(telemetry: &Telemetry, columns: usize) -> Vec<Panel> {
     let mut topics: BTreeMap<Topic, Vec<&Series>> = BTreeMap::new();
     telemetry.series.iter().for_each(|series| topics.entry(Topic::of(series)).or_default().push(series));
     let mut panels = Vec::new();
     for (topic, series) in topics {
-        // Too many lines for one panel: one a quantity, so that all GPUs can be told apart in each.
+        // If a topic has too many lines, each quantity gets a panel of its own, so that its GPUs can be distinguished.
         let mut parts: BTreeMap<&str, Vec<&Series>> = BTreeMap::new();
         for one in &series {
             let quantity = one.name.rsplit('.').next().filter(|_| series.len() > LINES).unwrap_or_default();
@@ -127,7 +127,7 @@ pub(super) fn panels(telemetry: &Telemetry, columns: usize) -> Vec<Panel> {
     panels
 }
 
-/// Panels of curves, each with one unit.
+/// Returns panels of curves, each with one unit.
 fn valued(title: &str, series: &[&Series], (from, to): (u64, u64), columns: usize) -> Vec<Panel> {
     let curves: Vec<(&Series, Curve)> = series.iter().map(|series| (*series, Curve::of(series))).collect();
     let drawn = curves
@@ -156,7 +156,8 @@ fn valued(title: &str, series: &[&Series], (from, to): (u64, u64), columns: usiz
     drawn.chunks(LINES).filter_map(panel).collect()
 }
 
-/// The values that an axis shows: from zero, where that says something; never so narrow that two ticks are one number.
+/// Returns the range of an axis. Axes over time start at zero, except temperatures.
+/// The range is never so narrow that two ticks have the same label.
 fn range(min: f64, max: f64, unit: &str, axis: Axis) -> (f64, f64) {
     let from_zero = axis == Axis::TimeNs && unit != "°C";
     let (low, high) = if from_zero { (min.min(0.0), max.max(0.0)) } else { (min, max) };
@@ -172,7 +173,7 @@ fn range(min: f64, max: f64, unit: &str, axis: Axis) -> (f64, f64) {
     (if from_zero && low == 0.0 { 0.0 } else { low - margin }, high + margin)
 }
 
-/// Panels with a line for each reason that was seen, up while it held, one above the other.
+/// Returns panels with one on/off line for each observed throttle reason, stacked vertically.
 fn throttled(title: &str, series: &[&Series], (from, to): (u64, u64), columns: usize) -> Vec<Panel> {
     let bits = series.iter().flat_map(|series| bit_shares(series).0.into_iter().map(move |(bit, _)| (*series, bit)));
     let bits: Vec<(&Series, i32)> = bits.collect();
@@ -191,12 +192,12 @@ fn throttled(title: &str, series: &[&Series], (from, to): (u64, u64), columns: u
     bits.chunks(LINES).map(panel).collect()
 }
 
-/// The bands of an attempt's phases; see [`phase_bands`].
+/// Returns the bands of an attempt's phases; see [`phase_bands`].
 pub(super) fn bands(telemetry: &Telemetry, end: u64, narrowest: u64) -> Vec<Band> {
     phase_bands(&telemetry.phases, end, narrowest)
 }
 
-/// The bands of rank 0 up to `end`; what is narrower than `narrowest` joins its neighbour of the same name.
+/// Returns the bands of rank 0 up to `end`. A band narrower than `narrowest` is merged with its neighbour of the same name.
 pub(super) fn phase_bands(phases: &[Phase], end: u64, narrowest: u64) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for name in BANDS {
@@ -221,11 +222,11 @@ pub(super) fn phase_bands(phases: &[Phase], end: u64, narrowest: u64) -> Vec<Ban
 }
 
 impl Band {
-    /// Its name and number, from the longest form to the shortest.
+    /// Returns its labels, from the longest to the shortest.
     pub(super) fn labels(&self) -> Vec<String> {
         let number =
             if self.first == self.last { self.first.to_string() } else { format!("{}–{}", self.first, self.last) };
-        // A number alone is understood of what there are many.
+        // Epochs are so frequent that a number alone is understood.
         let alone = (self.name == "epoch").then(|| number.clone());
         let labels = [Some(format!("{} {number}", self.name)), Some(self.name.to_owned()), alone];
         labels.into_iter().flatten().collect()

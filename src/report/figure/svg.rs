@@ -241,7 +241,8 @@ impl Page<'_> {
         }
     }
 
-    /// Draws a filled rectangle with the hatch of a series. The hatch is a second rectangle, because tiles would show seams.
+    /// Draws a filled rectangle with the hatch of a series.
+    /// The hatch is a second rectangle, because pattern tiles would show seams.
     fn hatched(&mut self, (x, y): (f64, f64), (wide, high): (f64, f64), series: usize, name: &str) {
         let series = series % COLOURS.len();
         let title = if name.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(name)) };
