@@ -310,7 +310,8 @@ pub(super) fn short_name(axis: &str) -> String {
     if name == "name" { section.to_owned() } else { name.to_owned() }
 }
 
-/// Returns a label that distinguishes a cell within its grid, `optimizer adam seed 2`. A single cell has its model's name.
+/// Returns a label that distinguishes a cell within its grid: `optimizer adam seed 2`.
+/// A cell without axes is labelled with its model.
 pub fn axes_label(cell: &Cell, axes: &[String], width: Option<usize>) -> String {
     let words = axes.iter().filter(|axis| axis.as_str() == "seed" || cell.get(axis).is_some());
     let label: Vec<(String, String)> = words.map(|axis| (short_name(axis), axis_text(cell, axis))).collect();

@@ -1,6 +1,6 @@
 //! Query results as text and as JSON documents, plots, and progress while something runs.
 //!
-//! Knows how results are presented. Must not know where they come from: every function takes plain records and returns text.
+//! Knows how results are presented. Must not know where they come from: functions take plain records and return text.
 
 mod calibration;
 mod cluster;

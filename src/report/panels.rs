@@ -197,7 +197,8 @@ pub(super) fn bands(telemetry: &Telemetry, end: u64, narrowest: u64) -> Vec<Band
     phase_bands(&telemetry.phases, end, narrowest)
 }
 
-/// Returns the bands of rank 0 up to `end`. A band narrower than `narrowest` is merged with its neighbour of the same name.
+/// Returns the bands of rank 0 up to `end`.
+/// A band narrower than `narrowest` is merged with its neighbour of the same name.
 pub(super) fn phase_bands(phases: &[Phase], end: u64, narrowest: u64) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for name in BANDS {

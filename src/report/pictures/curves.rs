@@ -1,4 +1,4 @@
-//! Curves of attempts over steps or time, with the phases behind them.
+//! Plots of an attempt's curves over steps or time, with the phases behind them.
 
 use super::super::figure::{
     AxisOf, Figure, FigureError, Key, Mark, Panel, Scale, Shape, Sheet, Style, Tint, axis, padded, panel,
@@ -11,21 +11,21 @@ use crate::analysis::{Curve, Kind, quartiles};
 use crate::record::{AttemptId, Axis, Phase, Run, Series};
 use std::collections::BTreeMap;
 
-/// As many attempts have a colour and a dash of their own.
+/// Most attempts in one plot; each has its own colour and dash.
 const MOST: usize = 8;
-/// A curve is thinned to so many pieces: a picture on paper shows no more.
+/// Horizontal resolution to which a curve is thinned; paper shows no more.
 const COLUMNS: usize = 500;
 /// Epochs narrower than this share of the axis are shaded together.
 const NARROW: f64 = 120.0;
-/// Values beyond are not drawn.
+/// Larger values are not drawn.
 const DRAWABLE: f64 = 1e100;
 
-/// What is on the x axis.
+/// The x axis of a plot of curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Steps, for series over steps; time for those over time.
+    /// The series' own axis: steps or time.
     Own,
-    /// Seconds since the attempt's start, for both.
+    /// Time since the attempt's start, for all series.
     Time,
 }
 
@@ -36,19 +36,19 @@ pub struct Curved {
     pub run: Run,
     /// The attempt.
     pub attempt: AttemptId,
-    /// Why it would not count in an answer: `failed`, `tainted`; none where it would.
+    /// Reason why queries leave it out, such as `failed` or `tainted`; `None` if it counts.
     pub state: Option<&'static str>,
-    /// How long it took.
+    /// Duration of the attempt.
     pub wall_ns: u64,
-    /// Its curves; of long ones the extremes.
+    /// Its curves; long ones are reduced to extremes.
     pub series: Vec<Series>,
-    /// The long ones of these: the name, the number of points that were recorded, and of stretches whose extremes are there.
+    /// The reduced series: name, number of recorded points, and number of intervals of which minimum and maximum are kept.
     pub thinned: Vec<(String, u64, usize)>,
-    /// What it did when.
+    /// Its phases.
     pub phases: Vec<Phase>,
 }
 
-/// A panel for each quantity, a line for each attempt.
+/// Plots one panel for each quantity, with a line for each attempt.
 ///
 /// # Errors
 /// If no curve has a finite value, or there are too many attempts.
@@ -96,7 +96,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         let ends: Vec<f64> = lines.iter().filter_map(|(_, curve, _)| curve.range()).flat_map(|(a, b)| [a, b]).collect();
         let unit = shown(&first.unit, Kind::of(name), ends.iter().copied().fold(f64::NEG_INFINITY, f64::max));
         let position = |at: u64| if is_timed { real(at) / 1e9 } else { real(at) };
-        // Panels beside each other show the same stretch.
+        // Panels next to each other show the same range.
         let (start, last) = extent(attempts, *own, is_timed);
         let low_high = (position(start), position(last).max(position(start) + if is_timed { 1e-9 } else { 1.0 }));
         let x = axis(
@@ -167,13 +167,13 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     })
 }
 
-/// What a reader has to know of curves that are not drawn point by point.
+/// Returns notes about curves that are reduced to extremes.
 fn thinned_notes(attempts: &[Curved]) -> Vec<String> {
     let of = |one: &Curved| one.thinned.iter().map(|thinned| thinned_note(one.attempt, thinned)).collect::<Vec<_>>();
     attempts.iter().flat_map(of).collect()
 }
 
-/// What is drawn of a long series: its name, its points and stretches.
+/// Describes how a long series (name, points, intervals) is reduced.
 pub(super) fn thinned_note(attempt: AttemptId, (name, points, stretches): &(String, u64, usize)) -> String {
     let attempt = attempt.0.prefix(8);
     format!(
@@ -181,7 +181,7 @@ pub(super) fn thinned_note(attempt: AttemptId, (name, points, stretches): &(Stri
     )
 }
 
-/// The last value of each curve of each attempt, in words.
+/// Lists the last value of each curve of each attempt.
 fn sheet_finals(attempts: &[Curved]) -> Vec<String> {
     let of = |one: &Curved| {
         let last = |series: &Series| {
@@ -197,7 +197,7 @@ fn sheet_finals(attempts: &[Curved]) -> Vec<String> {
     attempts.iter().map(of).collect()
 }
 
-/// By the logarithm where most values would lie on the floor otherwise.
+/// Chooses the y axis; it is logarithmic if most values would otherwise lie at the bottom.
 fn y_axis(name: &str, unit: &str, ends: &[f64], all: &[f64]) -> AxisOf {
     let (low, high) = ends.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
     let middle = quartiles(all).map_or(high, |(_, median, _)| median);
@@ -230,13 +230,13 @@ fn rows(sheet: &mut Sheet, one: &Curved, series: &Series, is_timed: bool) {
     }
 }
 
-/// When each step of the first rank ended.
+/// Returns the end time of each step of rank 0.
 fn ends_of_steps(phases: &[Phase]) -> BTreeMap<u64, u64> {
     let steps = phases.iter().filter(|phase| phase.name == "step" && phase.rank == 0);
     steps.filter_map(|phase| Some((phase.index, phase.stop_ns?))).collect()
 }
 
-/// A series over steps as one over time; none where nobody told when steps were.
+/// Converts a series over steps to one over time; `None` if the times of its steps are not recorded.
 fn over_time(series: &Series, phases: &[Phase]) -> Option<Series> {
     if series.axis == Axis::TimeNs {
         return Some(series.clone());
@@ -256,7 +256,7 @@ fn in_time(one: &Curved, end: u64) -> Vec<Tint> {
     bands.iter().map(|band| tint(band, (real(band.start_ns) / 1e9, real(band.stop_ns) / 1e9))).collect()
 }
 
-/// Epochs by the steps in them. What is done between two steps has no width there.
+/// Returns the epochs as bands over steps. Phases between two steps have no width there.
 fn in_steps(one: &Curved, start: u64, last: u64) -> Vec<Tint> {
     let mut by_end: Vec<(u64, u64)> = ends_of_steps(&one.phases).into_iter().map(|(step, end)| (end, step)).collect();
     by_end.sort_unstable();
@@ -267,7 +267,7 @@ fn in_steps(one: &Curved, start: u64, last: u64) -> Vec<Tint> {
     let narrow = real(last.saturating_sub(start)) / NARROW;
     let mut stretches: Vec<(Band, (f64, f64))> = Vec::new();
     for band in phase_bands(&one.phases, u64::MAX, 0).into_iter().filter(|band| band.name == "epoch") {
-        // Rounds to the whole step, so that the borders of epochs fall between two.
+        // Adds one half, so that the borders of epochs fall between two steps.
         let span = (real(before(band.start_ns)) + 0.5, real(before(band.stop_ns)) + 0.5);
         match stretches.last_mut() {
             Some((there, wide)) if span.1 - wide.0 < narrow => {
@@ -282,7 +282,7 @@ fn in_steps(one: &Curved, start: u64, last: u64) -> Vec<Tint> {
     stretches.iter().enumerate().map(|(at, (band, span))| Tint { is_odd: odd(at), ..tint(band, *span) }).collect()
 }
 
-/// From where to where all curves over one axis reach.
+/// Returns the common range of all curves over one axis.
 fn extent(attempts: &[Curved], own: Axis, is_timed: bool) -> (u64, u64) {
     if is_timed {
         return (0, attempts.iter().map(|one| one.wall_ns).max().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! How a metric scatters: every attempt as a point, grouped.
+//! Plots the distribution of a metric: every attempt as a point, in groups.
 
 use super::super::figure::{
     Figure, FigureError, Mark, Point, Quartiles, Scale, Shape, Sheet, Style, axis, padded, panel,
@@ -7,17 +7,18 @@ use super::{Mean, Subject, agreed_label, full, intervals, labels_among, largest,
 use crate::analysis::{Asked, Configuration, configurations, quartiles};
 use crate::record::{Direction, count};
 
-/// Rows beyond are left out, and that is said.
+/// Further rows are left out with a note.
 const ROWS: usize = 24;
-/// Quartiles of fewer values say less than the values.
+/// Least number of values with a box; fewer values are clearer without quartiles.
 const BOXED: usize = 5;
-/// Beside each other, so that equal values are seen.
+/// Vertical offsets of points, so that equal values stay visible.
 const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
 
-/// The attempts of each configuration, or of all that agree on the fields `by`, the best group first, or the smallest where nobody said which way is better.
+/// Plots the attempts of each configuration, or of all that agree on the fields `by`.
+/// The best group is first, or the one with the smallest mean if the better direction is unknown.
 ///
 /// # Errors
-/// If nothing counts.
+/// If no attempt counts.
 pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result<Figure, FigureError> {
     let found = configurations(subject.trials, by);
     let mut ranked: Vec<(&Configuration<'_, T>, f64)> =
@@ -38,7 +39,7 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
         agreed_label(one).unwrap_or_else(|| told.get(at).cloned().unwrap_or_default())
     };
     let named: Vec<String> = groups.iter().enumerate().map(named).collect();
-    // No field shows the versions of a program: their runs do.
+    // No field shows the version of a program, so equal labels get the run's id.
     let label = |at: usize| match subject.run_of(groups[at].0) {
         Some(run) if named.iter().filter(|other| **other == named[at]).count() > 1 => {
             format!("{} {}", named[at], run.0.prefix(8))
@@ -131,7 +132,7 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
     })
 }
 
-/// Whether values spread so far that an axis from zero still tells them apart.
+/// Whether values spread so far that an axis from zero still separates them.
 pub(super) fn is_wide(values: &[f64]) -> bool {
     let (low, high) = values.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
     high - low > 0.4 * high

@@ -1,4 +1,4 @@
-//! What each axis of an experiment does to a metric: its levels' means, and every attempt behind them.
+//! Plots the effect of each axis of an experiment on a metric: the means of its levels, and every attempt behind them.
 
 use super::super::contrast::p_value;
 use super::super::effects::Effected;
@@ -10,18 +10,18 @@ use super::{Mean, full, largest, optional, said, scaled, scatter, significant, t
 use crate::analysis::{ModelScale, Summary};
 use crate::record::{Direction, MetricKind, count};
 
-/// Beside each other, so that equal values are seen.
+/// Vertical offsets of points, so that equal values stay visible.
 const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
 
-/// The mean of a level in the figure: geometric on the log scale.
+/// The plotted mean of a level; geometric on the log scale.
 struct Shown {
     mean: f64,
-    /// The ends of the 95% interval of its scatter.
+    /// Ends of the 95% interval from the scatter of the values.
     ends: Option<(f64, f64)>,
     name: String,
 }
 
-/// The means of the observations at a level: the arithmetic one, and the one that is shown.
+/// Returns the arithmetic mean of a level's observations, and the plotted mean.
 fn means(here: &[f64], scale: ModelScale, unit: &str, factor: f64) -> Option<(Mean, Shown)> {
     let summary = Summary::of(here)?;
     let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
@@ -43,7 +43,7 @@ fn means(here: &[f64], scale: ModelScale, unit: &str, factor: f64) -> Option<(Me
     Some((mean, Shown { mean: geometric, ends, name }))
 }
 
-/// The x axis of all panels: on the log scale logarithmic.
+/// Returns the common x axis of all panels; logarithmic for effects on the log scale.
 fn x_scale(scale: ModelScale, ends: &[f64]) -> Scale {
     if scale == ModelScale::Log {
         let (low, high) = padded(ends.iter().map(|value| value.ln()), false);
@@ -54,7 +54,7 @@ fn x_scale(scale: ModelScale, ends: &[f64]) -> Scale {
     Scale::Linear(low, high)
 }
 
-/// A panel for each axis, the strongest first; `values` are the observations that the effects were found from.
+/// Plots one panel for each axis, the strongest first. `values` are the observations behind the effects.
 ///
 /// # Errors
 /// If there is no axis.

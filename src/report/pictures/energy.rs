@@ -1,4 +1,4 @@
-//! Energy of attempts by phase, stacked.
+//! Plots the energy of attempts, stacked by phase.
 
 use super::super::figure::{Bar, Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::number::{count, quantity, quantity_within};
@@ -6,7 +6,7 @@ use super::{full, labels, largest, optional, scaled, state_text};
 use crate::analysis::Portions;
 use crate::record::{AttemptId, Run};
 
-/// As many kinds of phases have a hatch of their own; what else there is, is the rest.
+/// Most kinds of phases with their own hatch; all others are part of the rest.
 const KINDS: usize = 7;
 
 /// An attempt and its energy by phase.
@@ -16,16 +16,16 @@ pub struct EnergyOf {
     pub run: Run,
     /// The attempt.
     pub attempt: AttemptId,
-    /// Why it would not count in an answer: `failed`, `tainted`; none where it would.
+    /// Reason why queries leave it out, such as `failed` or `tainted`; `None` if it counts.
     pub state: Option<&'static str>,
-    /// Its energy.
+    /// Its energy by phase.
     pub portions: Portions,
 }
 
-/// A bar for each attempt.
+/// Plots one bar for each attempt.
 ///
 /// # Errors
-/// If of no attempt anything is known.
+/// If no attempt has a known energy.
 pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
     let mut reasons: Vec<String> = Vec::new();
     let mut tell = |reason: String| {

@@ -1,4 +1,4 @@
-//! Configurations in two metrics at a time.
+//! Plots configurations by two metrics at a time.
 
 use super::super::fields::field_text;
 use super::super::figure::{AxisOf, Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
@@ -8,7 +8,7 @@ use super::super::number::{count, significant};
 use super::{full, largest, optional, scaled, thinned, thinning};
 use crate::record::{Direction, Value};
 
-/// The front: a panel for each pair of metrics, the front with its numbers, what is dominated behind it, and the 95% intervals of the means.
+/// Plots one panel for each pair of metrics: the numbered front, dominated points behind it, and 95% intervals of means.
 ///
 /// # Errors
 /// If there are fewer than two metrics, or no point.
@@ -94,12 +94,12 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
     })
 }
 
-/// Points that are nearer to each other than this share of the picture cover each other.
+/// Points closer than this share of the plot share a label.
 const COVERED: f64 = 0.005;
-/// Stretches of numbers in one label, at most.
+/// Most ranges of numbers in one label.
 const STRETCHES: usize = 3;
 
-/// How far points lie apart along an axis.
+/// Returns the distance between the outermost points along an axis.
 fn extent<'a>(points: impl Iterator<Item = &'a Point>, along: impl Fn((f64, f64)) -> f64) -> f64 {
     let ends = points.map(|point| along(point.at)).fold(None, |ends: Option<(f64, f64)>, value| {
         Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -107,7 +107,7 @@ fn extent<'a>(points: impl Iterator<Item = &'a Point>, along: impl Fn((f64, f64)
     ends.map_or(0.0, |(low, high)| high - low)
 }
 
-/// Writes their numbers at points; those that cover each other have one label, at the first of them.
+/// Labels points with their numbers. Points that cover each other share one label, at the first of them.
 fn label(points: &mut [Point], numbers: &[usize], span: (f64, f64)) {
     let mut groups: Vec<((f64, f64), usize, Vec<usize>)> = Vec::new();
     for (index, (point, number)) in points.iter().zip(numbers).enumerate() {
@@ -124,7 +124,7 @@ fn label(points: &mut [Point], numbers: &[usize], span: (f64, f64)) {
     }
 }
 
-/// Ascending numbers, as `1–4, 7`.
+/// Formats ascending numbers as ranges: `1–4, 7`.
 fn stretches(numbers: &[usize]) -> String {
     let mut found: Vec<(usize, usize)> = Vec::new();
     for number in numbers {
@@ -143,7 +143,7 @@ fn stretches(numbers: &[usize]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// What is not beaten lies beyond steps, not beyond a line from point to point.
+/// Returns the border of the dominated region, which is a staircase and not a line between points.
 fn staircase(best: &[Point], front: &Front) -> Vec<(f64, f64)> {
     let mut places: Vec<(f64, f64)> = best.iter().map(|point| point.at).collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -158,7 +158,7 @@ fn staircase(best: &[Point], front: &Front) -> Vec<(f64, f64)> {
     line
 }
 
-/// Half the width of the bar of a metric: none of two values, for which tables show the range.
+/// Returns the half-width of a metric's error bar. It is `None` for two values, whose range is in tables.
 fn bar(point: &FrontPoint, at: usize) -> Option<f64> {
     point.means[at].1.filter(|_| point.places[at].estimate.range().is_none())
 }

@@ -1,4 +1,4 @@
-//! A metric over two fields at once, as a grid.
+//! Plots a metric over two fields as a heat map.
 
 use super::super::figure::{Cell, Figure, FigureError, Key, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::scaling::short;
@@ -9,30 +9,30 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Rows and columns beyond make no picture.
+/// Most rows or columns that are drawn.
 const MOST: usize = 40;
 
-/// The values of both fields, the configuration that stands there, its mean or that of several, and how many there are.
+/// Values of both fields, the configuration shown there, its mean (or that of several), and the number of configurations.
 type Shown<'a, T> = (&'a (Value, Value), &'a Configuration<'a, T>, Mean, usize);
 
-/// The values of both fields, and the configurations that have them.
+/// Values of both fields, and the configurations that have them.
 type Field<'a, T> = ((Value, Value), Vec<(&'a Configuration<'a, T>, f64)>);
 
-/// The two fields, and what a field of the grid shows where several configurations are in it.
+/// The two fields, and what a cell shows if it has several configurations.
 #[derive(Clone, Copy, Debug)]
 pub struct Heat<'a> {
-    /// The field from left to right.
+    /// The field along x.
     pub x: &'a str,
-    /// The field from the top down.
+    /// The field along y, top to bottom.
     pub y: &'a str,
-    /// Whether the best configuration stands for the others, instead of the mean over all attempts. Only where it is known which way is better.
+    /// Whether a cell shows its best configuration instead of the mean over all. It requires a known direction.
     pub best: bool,
 }
 
-/// The grid.
+/// Plots the heat map.
 ///
 /// # Errors
-/// If nothing counts, or there are too many values.
+/// If no attempt counts, a field has too many values, or `best` lacks a direction.
 pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figure, FigureError> {
     let found = parts(subject, asked);
     if asked.best && subject.direction.is_none() {
@@ -80,7 +80,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         .collect();
     let values: Vec<f64> = shown.iter().map(|(_, _, mean, _)| mean.mean).collect();
     let (unit, factor) = scaled(subject.unit, largest(values.iter().copied()));
-    // A mean over several configurations is beaten by one of them.
+    // A mean over several configurations is worse than the best of them, so it cannot be marked as the best.
     let is_comparable = asked.best || several == 0;
     let best = subject.direction.filter(|_| is_comparable).and_then(|direction| {
         values.iter().copied().reduce(|a, b| match direction {
@@ -173,7 +173,8 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     })
 }
 
-/// Configurations, those whose attempts differ in one of the fields (the seed, or a fact) in parts that agree.
+/// Returns the configurations by the values of both fields.
+/// A configuration whose attempts differ in a field (the seed, or a fact) is split into parts that agree.
 fn parts<'a, T: Asked>(subject: &Subject<'a, T>, asked: &Heat<'_>) -> Vec<((Value, Value), Configuration<'a, T>)> {
     let mut found: Vec<((Value, Value), Configuration<'a, T>)> = Vec::new();
     for one in configurations(subject.trials, &[]) {
@@ -192,7 +193,7 @@ fn parts<'a, T: Asked>(subject: &Subject<'a, T>, asked: &Heat<'_>) -> Vec<((Valu
     found
 }
 
-/// A field by which configurations are of different versions of a program.
+/// Returns a field that shows that the configurations are different versions of a program.
 fn differs_in_program<'a, T: Asked>(
     subject: &Subject<'a, T>,
     there: &[(&Configuration<'_, T>, f64)],
@@ -202,14 +203,14 @@ fn differs_in_program<'a, T: Asked>(
     names.find(|name| there.iter().any(|(one, _)| value(one, name) != value(there[0].0, name)))
 }
 
-/// The mean over the means of several configurations.
+/// Returns the mean over the means of several configurations.
 fn pooled<T: Asked>(there: &[(&Configuration<'_, T>, f64)]) -> Option<Mean> {
     let summary = Summary::of(&there.iter().map(|(_, mean)| *mean).collect::<Vec<f64>>())?;
-    // What differs between configurations is no chance: no interval is told.
+    // There is no interval, because configurations do not differ by chance.
     Some(Mean { mean: summary.mean, half: None, n: summary.n })
 }
 
-/// Values in their order: numbers by size, texts by the alphabet.
+/// Sorts values: numbers by size, then texts alphabetically.
 fn levels<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     let levels: BTreeMap<Digest, &Value> = values.map(|value| (value.digest(), value)).collect();
     let mut levels: Vec<Value> = levels.into_values().cloned().collect();
@@ -222,17 +223,18 @@ fn levels<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     levels
 }
 
-/// How all numbers of a grid are written.
+/// The number format of all cells of a grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    /// With so many digits behind the point.
+    /// Fixed-point with this many decimals.
     Plain(usize),
-    /// With an exponent, and so many digits behind the point.
+    /// Scientific with this many decimals.
     Exponent(usize),
 }
 
 impl Form {
-    /// As many digits as tell the values apart: at least four of the largest, and two of what lies between it and the smallest.
+    /// Returns the format whose digits distinguish the values.
+    /// It has four digits of the largest value and two of the range, or more.
     fn of(low: f64, high: f64) -> Self {
         let size = low.abs().max(high.abs());
         let digits = |needed: i32, most: usize| usize::try_from(needed).unwrap_or(0).min(most);
@@ -248,7 +250,7 @@ impl Form {
             Self::Exponent(digits) => format!("{value:.digits$e}"),
             Self::Plain(digits) => {
                 let text = format!("{value:.digits$}");
-                // What is not zero does not look like it.
+                // A non-zero value is not shown as zero.
                 let is_blank = value != 0.0 && text.parse::<f64>().is_ok_and(|shown| shown == 0.0);
                 if is_blank { format!("{value:.1e}") } else { text }
             }
@@ -256,7 +258,7 @@ impl Form {
     }
 }
 
-/// The power of ten of a number; none of zero, and of what is not finite.
+/// Returns the power of ten of a number; `None` for zero and non-finite numbers.
 fn exponent(value: f64) -> Option<i32> {
     let text = format!("{:e}", value.abs());
     if value == 0.0 || !value.is_finite() {
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_a_grid_are_told_apart() {
+    fn numbers_of_a_grid_stay_distinguishable() {
         let shown = |values: &[f64]| -> Vec<String> {
             let (low, high) =
                 values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));

@@ -1,6 +1,6 @@
-//! Figures of records: what `ledger plot` and `ledger report` show.
+//! Figures of records, for `ledger plot` and `ledger report`.
 //!
-//! Knows records, and what is worth seeing in them. Must not know how a figure is drawn.
+//! Knows records and which of their contents to plot. Must not know how a figure is drawn.
 
 mod curves;
 mod distribution;
@@ -27,7 +27,7 @@ use crate::analysis::{self, Asked, Configuration, Names, Ordering, Trial, count_
 use crate::record::{Direction, Run, RunId, Value, Why};
 use std::collections::BTreeSet;
 
-/// What a figure of many attempts is of.
+/// The subject of a figure about many attempts.
 pub struct Subject<'a, T = Trial> {
     /// The model.
     pub model: &'a str,
@@ -35,17 +35,17 @@ pub struct Subject<'a, T = Trial> {
     pub metric: &'a str,
     /// Its unit.
     pub unit: &'a str,
-    /// Which way it is better; none where nobody said.
+    /// Direction of improvement; `None` if unknown.
     pub direction: Option<Direction>,
     /// The attempts.
     pub trials: &'a [T],
-    /// The names that they have.
+    /// Names of the attempts' fields and metrics.
     pub names: &'a Names,
-    /// What counts though it would be left out otherwise.
+    /// Kinds of attempts that count although they are left out by default.
     pub admitted: &'a BTreeSet<Why>,
 }
 
-/// A configuration's metric.
+/// A configuration's mean of the metric.
 #[derive(Clone, Debug)]
 struct Mean {
     mean: f64,
@@ -54,14 +54,14 @@ struct Mean {
 }
 
 impl Mean {
-    /// Half the width of what is drawn or told as its interval: none of two values, for which tables show the range.
+    /// Returns the half-width of the interval to show. It is `None` for two values, whose range is in tables.
     fn bar(&self) -> Option<f64> {
         self.half.filter(|_| self.n != 2)
     }
 }
 
 impl<T: Asked> Subject<'_, T> {
-    /// The mean alone, for which no record is read.
+    /// Returns the mean alone, without reading records.
     fn plain_mean(&self, one: &Configuration<'_, T>) -> Option<f64> {
         one.mean(self.metric, self.admitted)
     }
@@ -73,12 +73,12 @@ impl<T: Asked> Subject<'_, T> {
         Some(Mean { mean: placed.estimate.mean, half: placed.half_width, n: placed.estimate.units.len() })
     }
 
-    /// The run by which a configuration is named.
+    /// Returns the run that names a configuration.
     fn run_of(&self, one: &Configuration<'_, T>) -> Option<RunId> {
         one.contender(self.metric, self.admitted).map(|contender| contender.run.id)
     }
 
-    /// `lower is better`, where it is known.
+    /// Returns the better direction as a suffix of an axis label; empty if unknown.
     fn better(&self) -> &'static str {
         match self.direction {
             Some(Direction::Minimize) => " (lower is better)",
@@ -87,12 +87,12 @@ impl<T: Asked> Subject<'_, T> {
         }
     }
 
-    /// The metric with its unit, as an axis has it.
+    /// Returns the metric's name for an axis label.
     fn name(&self) -> String {
         format!("{}{}", self.metric, self.better())
     }
 
-    /// How many attempts are left out, and why; nothing where none is.
+    /// Returns a note on the attempts left out, with the reasons; `None` if there are none.
     fn left_out(&self) -> Option<String> {
         let left_out = count_left_out(self.trials, self.metric, self.admitted).1;
         let text = left_out_text(&left_out, self.metric);
@@ -107,7 +107,7 @@ impl<T: Asked> Subject<'_, T> {
     }
 }
 
-/// A unit in which numbers stay short, and the factor to it.
+/// Returns a unit in which numbers are short, and the factor to it.
 fn scaled(unit: &str, largest: f64) -> (String, f64) {
     let prefixes: &[(f64, &str)] = match unit {
         "J" | "W" => &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")],
@@ -124,17 +124,17 @@ fn binary(largest: f64) -> (String, f64) {
     (shown.unit, shown.factor)
 }
 
-/// The largest magnitude of finite values.
+/// Returns the largest magnitude of the finite values.
 fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().filter(|value| value.is_finite()).fold(0.0, |largest, value| f64::max(largest, value.abs()))
 }
 
-/// Labels that tell runs apart: the values of the fields in which they differ; words stand by themselves, numbers behind their name.
+/// Returns labels that distinguish runs by the fields in which they differ.
 fn labels(runs: &[&Run], without: &[&str]) -> Vec<String> {
     labels_by(analysis::differing(runs), without, runs, &|run, name| analysis::field(run, None, name))
 }
 
-/// The same of attempts whose runs have fields of these names and maybe others.
+/// Returns labels that distinguish attempts, whose runs have at least fields of these names.
 fn labels_among<T: Asked>(trials: &[&T], names: &Names, without: &[&str]) -> Vec<String> {
     labels_by(analysis::differing_among(trials, names), without, trials, &|trial, name| trial.field(name))
 }
@@ -148,12 +148,12 @@ fn labels_by<T>(
     let fields: Vec<String> = differing.into_iter().filter(|field| !without.contains(&field.as_str())).collect();
     let text = |one: &T, field: &String| value(one, field).map_or_else(String::new, |value| value.to_string());
     let cells: Vec<Vec<String>> = fields.iter().map(|field| of.iter().map(|one| text(one, field)).collect()).collect();
-    // Another field that changes with one of these tells nothing more.
+    // A field that changes together with another one adds no information.
     let fields: Vec<String> = changing_together(&cells).into_iter().map(|(first, _)| fields[first].clone()).collect();
     let names = short_names(&fields);
     let label = |one: &&T| {
         let pairs = fields.iter().zip(&names);
-        // Words first, and what is only counted last: a narrow legend cuts the end.
+        // Words come first and minor fields last, because a narrow legend truncates the end.
         let placed = |(field, name): (&String, &String)| {
             let (text, is_word) = word(name, &value(one, field)?);
             let is_minor = ["data.", "inference."].iter().any(|room| field.starts_with(room));
@@ -171,7 +171,7 @@ fn labels_by<T>(
     of.iter().map(label).collect()
 }
 
-/// `adam`, `lr 0.1`, `batch 64`; and whether it is a word alone.
+/// Formats a value with its short name, `adam`, `lr 0.1` or `batch 64`, and returns whether it is a word without a name.
 fn word(name: &str, value: &Value) -> (String, bool) {
     let name = match name {
         "learning_rate" => "lr",
@@ -184,7 +184,7 @@ fn word(name: &str, value: &Value) -> (String, bool) {
     }
 }
 
-/// Texts with numbers in the order in which people count: `batch 8` before `batch 16`.
+/// Returns a sort key in natural order: `batch 8` before `batch 16`.
 fn natural(text: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0u64)];
     for c in text.chars() {
@@ -198,7 +198,7 @@ fn natural(text: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// What a row or group is of: its agreed fields, else what tells its run from the others.
+/// Returns a group's label from its agreed fields; `None` if there are none.
 fn agreed_label<T>(one: &Configuration<'_, T>) -> Option<String> {
     if one.agreed.is_empty() {
         return None;
@@ -211,21 +211,21 @@ fn agreed_label<T>(one: &Configuration<'_, T>) -> Option<String> {
     Some(names.iter().zip(&one.agreed).map(pair).collect::<Vec<_>>().join(", "))
 }
 
-/// Grey points in a panel, at most: what more there is hides itself, and makes pages heavy.
+/// Most grey points in a panel; more would cover each other and make files large.
 const FAINT_POINTS: usize = 500;
 
-/// Every so many of grey points are drawn.
+/// Returns n, where every n-th grey point is drawn.
 fn thinning(points: usize) -> usize {
     points.div_ceil(FAINT_POINTS).max(1)
 }
 
-/// What is said of thinned points.
+/// Returns a note about thinned points, if they are thinned.
 fn thinned(what: &str, points: usize) -> Option<String> {
     let every = thinning(points);
     (every > 1).then(|| format!("Of {points} {what} one in {every} is drawn."))
 }
 
-/// A number in full, as CSV has it.
+/// Formats a number for CSV with all its digits.
 fn full(value: f64) -> String {
     format!("{value:?}")
 }
@@ -234,12 +234,12 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(String::new, full)
 }
 
-/// What stands behind the id of an attempt that would not count in an answer: ` (failed)`.
+/// Returns the suffix of the id of an attempt that does not count: ` (failed)`.
 fn state_text(state: Option<&str>) -> String {
     state.map_or_else(String::new, |state| format!(" ({state})"))
 }
 
-/// `mean 12.3 kJ ± 0.4, n = 3`.
+/// Formats a mean: `12.3 ± 0.4 kJ, n = 3`.
 fn said(mean: &Mean, unit: &str, factor: f64) -> String {
     let half = match mean.bar() {
         None => String::new(),
@@ -250,7 +250,7 @@ fn said(mean: &Mean, unit: &str, factor: f64) -> String {
     format!("{}{half}{unit}, n = {}", significant(mean.mean * factor), mean.n)
 }
 
-/// `each n = 3`, or from the least to the largest.
+/// Formats sample sizes: `n = 3 each`, or their range.
 fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
     let (least, most) = numbers.into_iter().fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
     match (least, most) {
@@ -260,7 +260,7 @@ fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
     }
 }
 
-/// The same where the bars are of the scatter alone.
+/// Describes error bars that show scatter only.
 fn scatter(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
     let halves: Vec<Option<f64>> = halves.into_iter().collect();
     match halves.iter().flatten().count() {
@@ -272,7 +272,7 @@ fn scatter(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
     }
 }
 
-/// What is said of the bars, by whether any could be told.
+/// Describes error bars that show scatter and sensor uncertainty.
 fn intervals(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
     let (mut known, mut all) = (0usize, 0usize);
     for half in halves {

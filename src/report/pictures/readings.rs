@@ -1,4 +1,4 @@
-//! Readings of the hardware over time: one panel a unit, a line a series, the phases behind them.
+//! Plots hardware samples over time: a panel for each unit, a line for each series, and phases behind them.
 
 use super::super::figure::{Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::super::panels::{bands, panels};
@@ -7,12 +7,12 @@ use super::curves::{real, thinned_note, tint};
 use super::full;
 use crate::record::Axis;
 
-/// A curve is thinned to so many pieces.
+/// Horizontal resolution to which a curve is thinned.
 const COLUMNS: usize = 900;
-/// Phases narrower than this share of the time are drawn as one.
+/// Phases narrower than this fraction of the time are merged.
 const NARROWEST: u64 = 400;
 
-/// The readings as a figure.
+/// Plots the samples.
 ///
 /// # Errors
 /// If nothing can be drawn.
@@ -46,7 +46,7 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
         };
         let mut one = panel(&title, x, y);
         one.height = 0.55;
-        // Panels over time stand one under the other and share the axis below the last of them.
+        // Panels over time are stacked and share the axis below the last one.
         one.has_x = !is_timed || at == last || found[at + 1].axis == Axis::Step;
         if is_timed {
             one.bands =
