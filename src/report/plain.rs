@@ -1,14 +1,14 @@
-//! Text of records on its way to a terminal: nothing that a record says may change what a person reads of it.
+//! Makes text of records safe for a terminal: no record may change how other output is read.
 
 use crate::record::is_invisible;
 use std::io::{self, Write};
 
-/// A text on one line, with escape sequences, other control characters and invisible ones written out.
+/// Returns text in one line, with control and invisible characters escaped.
 pub fn plain(text: &str) -> String {
     written_out(text, |_| false)
 }
 
-/// An answer of many lines, with all other control characters written out but the tab.
+/// Returns text of several lines, with all control characters escaped except line feed and tab.
 pub fn plain_lines(text: &str) -> String {
     written_out(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -21,15 +21,15 @@ fn written_out(text: &str, stays: impl Fn(char) -> bool) -> String {
     clean
 }
 
-/// Writes text as [`plain_lines`] has it, however it is cut into pieces. Bytes that are no UTF-8 become `\u{fffd}`.
+/// Writes text as [`plain_lines`] does, regardless of how it is split into writes. Invalid UTF-8 becomes `\u{fffd}`.
 pub struct PlainWriter<W> {
     out: W,
-    /// The beginning of a character whose end has not come yet.
+    /// The first bytes of a character that is not complete yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> PlainWriter<W> {
-    /// A writer that has written nothing.
+    /// Creates a writer.
     pub fn new(out: W) -> Self {
         Self { out, begun: Vec::new() }
     }
@@ -76,14 +76,14 @@ mod tests {
         "rm -rf ~\\u{1b}[2K\\u{d}\\u{9b}1A\\u{202e}here\nit is\\u{200b} the\\u{2028} same\\u{61c} run\t µJ → 3";
 
     #[test]
-    fn nothing_of_a_record_moves_the_cursor() {
+    fn text_of_a_record_cannot_move_the_cursor() {
         assert_eq!(plain(HOSTILE), LINES.replace('\n', "\\u{a}").replace('\t', "\\u{9}"));
         assert_eq!(plain_lines(HOSTILE), LINES);
         assert_eq!(plain_lines(LINES), LINES);
     }
 
     #[test]
-    fn a_stream_is_written_out_however_it_is_cut() {
+    fn escaping_does_not_depend_on_how_a_stream_is_split() {
         for size in 1..8 {
             let mut writer = PlainWriter::new(Vec::new());
             HOSTILE.as_bytes().chunks(size).for_each(|piece| writer.write_all(piece).unwrap());

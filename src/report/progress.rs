@@ -1,33 +1,33 @@
-//! Bars on standard error while attempts are executed; plain lines where that is no terminal.
+//! Progress bars on standard error while attempts run; plain lines if it is not a terminal.
 
 use super::plain;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// What is shown of a sweep while it runs: one bar for all of it, one for each living attempt.
+/// The progress of a sweep: one bar for the sweep, and one for each running attempt.
 pub struct Progress {
     bars: MultiProgress,
     total: ProgressBar,
     live: bool,
-    /// Characters of a line of the terminal.
+    /// Width of the terminal in characters.
     width: Option<usize>,
 }
 
-/// The bar of one attempt.
+/// The progress bar of one attempt.
 #[derive(Clone)]
 pub struct Bar {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Begins to show a sweep of that many attempts on a terminal of that width.
+    /// Shows the progress of a sweep with this many attempts, on a terminal of this width.
     pub fn new(attempts: u64, width: Option<usize>) -> Self {
         let live = std::io::stderr().is_terminal();
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let total = bars.add(ProgressBar::new(attempts));
-        // Before the first attempt has ended nobody knows how long the others take.
+        // There is no estimate of the remaining time before the first attempt has ended.
         total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed"));
         total.set_prefix("sweep");
         if live {
@@ -36,10 +36,10 @@ impl Progress {
         Self { bars, total, live, width }
     }
 
-    /// Shows an attempt.
+    /// Adds the bar of an attempt.
     pub fn begin(&self, id: &str, label: &str) -> Bar {
         let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
-        // Until a number of steps is planned.
+        // This style is used until a number of steps is planned.
         bar.set_style(style("{prefix} {wide_msg} {elapsed} elapsed"));
         bar.set_prefix(plain(&format!("{id} {label}")));
         if self.live {
@@ -48,7 +48,7 @@ impl Progress {
         Bar { bar }
     }
 
-    /// Takes an attempt's bar away and leaves a line in its place.
+    /// Removes an attempt's bar and writes a line instead.
     pub fn end(&self, bar: Option<&Bar>, line: &str) {
         if let Some(Bar { bar }) = bar {
             bar.finish_and_clear();
@@ -59,30 +59,30 @@ impl Progress {
         self.say(line);
     }
 
-    /// Writes a line above the bars, all of it.
+    /// Writes a complete line above the bars.
     pub fn say(&self, line: &str) {
         let line = plain(line);
         if self.live {
-            // A terminal that went away is no reason to stop.
+            // A closed terminal must not stop the sweep.
             let _ = self.bars.println(line);
         } else {
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 
-    /// How many characters a line may have; none where it may have any number.
+    /// Returns the greatest length of a line in characters; `None` without a limit.
     pub fn width(&self) -> Option<usize> {
         self.width.filter(|_| self.live)
     }
 
-    /// Takes all bars away.
+    /// Removes all bars.
     pub fn finish(&self) {
         self.total.finish_and_clear();
     }
 }
 
 impl Bar {
-    /// Says how many steps there are.
+    /// Sets the number of planned steps; 0 if unknown.
     pub fn plan(&self, steps: u64) {
         self.bar.set_length(steps);
         if steps > 0 {
@@ -90,7 +90,7 @@ impl Bar {
         }
     }
 
-    /// Says that a step is done, and what the loss is.
+    /// Sets the last finished step and its loss.
     pub fn step(&self, step: u64, loss: Option<f64>) {
         self.bar.set_position(step);
         let is_planned = self.bar.length().is_some_and(|steps| steps > 0);
@@ -102,19 +102,19 @@ impl Bar {
         }
     }
 
-    /// Shows what the worker is at.
+    /// Shows the worker's status text.
     pub fn message(&self, message: &str) {
         self.bar.set_message(plain(message));
     }
 }
 
-/// Shows how far one piece of work is, on a terminal alone.
+/// Progress of a single task, shown only on a terminal.
 pub struct Count {
     bar: ProgressBar,
 }
 
 impl Count {
-    /// Begins to show work on those things: `attempts`.
+    /// Shows a bar for `what`, for example `attempts`.
     pub fn new(what: &str) -> Self {
         let live = std::io::stderr().is_terminal();
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -124,13 +124,13 @@ impl Count {
         Self { bar }
     }
 
-    /// Says how many of how many are done.
+    /// Sets how many items are done.
     pub fn set(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(done);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_said_moves_the_cursor() {
+    fn labels_and_messages_cannot_move_the_cursor() {
         let Bar { bar } = Progress::new(1, None).begin("0123abcd", "x \rEVIL is best");
         assert_eq!(bar.prefix(), r"0123abcd x \u{d}EVIL is best");
         let bar = Bar { bar };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_a_plan_shows_its_steps_and_no_share_of_them() {
+    fn without_planned_steps_the_bar_shows_only_the_step() {
         let bar = Progress::new(1, None).begin("0123abcd", "x 1");
         bar.step(3, Some(0.5));
         assert_eq!(bar.bar.message(), "step 3 loss 0.5");

@@ -1,4 +1,4 @@
-//! The answer to `best`.
+//! The output of `best`.
 
 use super::document::table_of;
 use super::fields::{field_of, field_text, short_names, shown_fields, version_field};
@@ -12,22 +12,22 @@ use crate::analysis::{self, Comparison, Place, Saving, Scale};
 use crate::record::{Direction, LeftOut, Run, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the first configuration is held against.
+/// The configuration that the best one is compared with.
 #[derive(Clone, Debug)]
 pub struct Baseline {
     /// The short id of one of its runs.
     pub id: String,
     /// That run.
     pub run: Run,
-    /// What it is: `the fastest`, `the default`, or the name that was given.
+    /// Description: `the fastest`, `the default`, or the name that was given.
     pub what: String,
-    /// The metric that is called its time; none where the two have none in common.
+    /// The time metric that is compared; `None` if the two have none in common.
     pub time: Option<String>,
-    /// The differences, as shares of it; none where it is the first configuration itself.
+    /// Relative differences to it; `None` if it is the best configuration itself.
     pub saving: Option<Saving>,
 }
 
-/// Configurations in order, and all that has to be said of how they came there.
+/// Ranked configurations and the data behind the ranking.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     /// The model.
@@ -36,51 +36,51 @@ pub struct Ranking {
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Which way it is better.
+    /// Direction of improvement.
     pub direction: Direction,
     /// The configurations, best first.
     pub places: Vec<Place>,
-    /// The short id of each one's run.
+    /// The short id of each configuration's run.
     pub ids: Vec<String>,
-    /// How many attempts count.
+    /// Number of attempts that count.
     pub counted: u64,
-    /// How many do not, and why.
+    /// Number of attempts left out, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// The metrics that a limit was set to, each beside all places.
+    /// The metrics with a limit, and their values at all places.
     pub limited: Vec<Limited>,
     /// Limits that some configurations did not meet.
     pub unmet: Vec<Unmet>,
-    /// The difference that is of no account, as a share.
+    /// Relative difference below which configurations count as equal.
     pub tolerance: Option<f64>,
-    /// What the first one is held against.
+    /// Configuration that the best one is compared with.
     pub baseline: Option<Baseline>,
-    /// Fields that are shown though all shown rows may agree on them: those that were searched, or in which other rows differ.
+    /// Fields that are always shown: those that were searched, or in which unlisted rows differ.
     pub searched: Vec<String>,
-    /// Fields that were added to those of the grouping, so that each version of a program has rows of its own.
+    /// Fields added to the grouping, so that each version of a program has its own rows.
     pub versions: Vec<String>,
 }
 
-/// A number with the unit `s` as a duration, others as they are.
+/// Formats a number of unit `s` as a duration, and other numbers without unit.
 pub(super) fn in_unit(value: f64, unit: &str) -> String {
     if unit == "s" { duration(value) } else { significant(value) }
 }
 
-/// A metric with the unit of the numbers below it: `energy [J]`. Durations have theirs beside them.
+/// Returns a column head with the unit: `energy [J]`. Durations contain their own unit.
 pub(super) fn head_of(metric: &str, unit: &str) -> String {
     if unit.is_empty() || unit == "s" { metric.to_owned() } else { format!("{metric} [{unit}]") }
 }
 
-/// A mean with its interval and its unit: `95.4 ± 5.2% J`.
+/// Formats a mean with its interval and unit: `95.4 ± 5.2% J`.
 pub fn mean_text(mean: f64, half_width: Option<f64>, unit: &str) -> String {
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
-    // A remark in brackets stands behind the unit.
+    // A remark in parentheses goes after the unit.
     match half_width {
         Some(0.0) => mean_within(|mean| format!("{}{shown_unit}", in_unit(mean, unit)), mean, half_width),
         _ => format!("{}{shown_unit}", mean_within(|mean| in_unit(mean, unit), mean, half_width)),
     }
 }
 
-/// A probability as people read it: `0.031`, `<0.001`.
+/// Formats a p-value for a table: `0.031`, `<0.001`.
 pub(super) fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
@@ -90,13 +90,13 @@ pub(super) fn probability(p: f64) -> String {
 pub struct Unmet {
     /// The limit: `accuracy of at least 0.9`.
     pub limit: String,
-    /// How many configurations did not meet it, those without a value among them.
+    /// Number of configurations that did not meet it, including those without a value.
     pub configurations: usize,
-    /// How many of these have no value.
+    /// Number of them without a value.
     pub absent: usize,
 }
 
-/// The best configurations, first one first, and what is sure of it.
+/// Returns the ranking as text: the configurations, the best first, and the certainty of the order.
 pub fn best_text(ranking: &Ranking) -> String {
     let Ranking { places, ids, metric, unit, .. } = ranking;
     let Some(first) = places.first() else { return String::new() };
@@ -117,7 +117,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     heads.extend((places.len() > 1).then_some("VS BEST"));
     heads.extend(is_tested.then_some(">P"));
     heads.extend(is_sure.then_some("~>P(BEST)"));
-    // The metric of the ranking has its own column, and a metric with two limits has one.
+    // The ranked metric has its own column, and a metric with two limits has only one.
     let mut seen = BTreeSet::from([metric]);
     let limited: Vec<&Limited> = ranking.limited.iter().filter(|one| seen.insert(&one.metric)).collect();
     let limited_heads: Vec<String> =
@@ -163,7 +163,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     text
 }
 
-/// What has to be said of the order and of what is not in it, a sentence each.
+/// Returns the certainty of the order and the omissions as sentences.
 pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
     let left_out = left_out_text(&ranking.left_out, &ranking.metric);
     let text = format!("{}{}{left_out}", sureness(ranking), unequal_work(ranking));
@@ -213,13 +213,14 @@ fn saving(ranking: &Ranking) -> String {
     format!("#1 against {named}{id}: {} {}{time}{round}\n", ranking.metric, compared_text(&difference, &ranking.unit))
 }
 
-/// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many; those that do not say do not count.
+/// Returns a compared metric whose configurations trained on unequal numbers of samples, with the least and the most.
+/// Configurations that do not record the number are ignored.
 fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     let runs = |shown: usize| {
         let shown = ranking.places.iter().take(shown).map(|place| &place.contender.run);
         shown.chain(ranking.baseline.iter().map(|baseline| &baseline.run))
     };
-    // A time is told of the first one and of what it is held against.
+    // The time is compared only between the best configuration and the baseline.
     let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
     let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
     let apart =
@@ -227,21 +228,21 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     [(ranking.metric.as_str(), usize::MAX)].into_iter().chain(time).find_map(apart)
 }
 
-/// Warns of a comparison of runs that did not do the same.
+/// Returns a warning if runs with unequal work are compared.
 fn unequal_work(ranking: &Ranking) -> String {
-    // Of configurations that reach a limit, the whole may well be what is asked for.
+    // With a limit, the total over different amounts of work may well be the intended metric.
     let advises = ranking.unmet.is_empty();
     unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, (least, most), advises))
 }
 
-/// The warning and, as advice, the metric that compares them.
+/// Formats the warning; with `advises` it names the metric per sample to compare instead.
 pub(super) fn unequal_text(metric: &str, (least, most): (i64, i64), advises: bool) -> String {
     let instead = analysis::of_one_sample(metric).filter(|_| advises);
     let instead = instead.map_or_else(String::new, |instead| format!(" (compare `{instead}` instead)"));
     format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
 }
 
-/// The name by which it was given; of an id, be it a whole one, as much as tells it from others.
+/// Returns the name by which the baseline was given; an id is shortened.
 fn named(baseline: &Baseline) -> &str {
     let is_id = baseline.run.id.to_string().starts_with(&baseline.what);
     if is_id || baseline.what.len() >= 64 { &baseline.id } else { &baseline.what }
@@ -282,14 +283,14 @@ fn place_value(place: &Place, first: Option<f64>) -> Value {
     Value::Table(item)
 }
 
-/// The fields by which a row was put together, if it was.
+/// Returns the fields by which a row was grouped, if it was.
 pub(super) fn group_value(place: &Place) -> Option<(String, Value)> {
     let agreed = &place.contender.agreed;
     let known = agreed.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     (!agreed.is_empty()).then(|| ("group".to_owned(), Value::Table(known.collect())))
 }
 
-/// The answer as a document's members.
+/// Returns the ranking as a document's members.
 pub fn best_value(ranking: &Ranking) -> Table {
     let first = ranking.places.first().map(|first| first.estimate.mean);
     let mut members = table_of([
@@ -344,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mean_near_nothing_has_its_interval_in_the_unit() {
+    fn a_mean_near_zero_has_an_absolute_interval() {
         assert_eq!(mean_text(0.012_55, Some(38.79), "J"), "0.01255 ± 38.79 J");
         assert_eq!(mean_text(0.002, Some(0.1), "s"), "2 ms ± 100 ms");
         assert_eq!(mean_text(95.4, Some(5.0), "J"), "95.4 ± 5.2% J");

@@ -1,4 +1,4 @@
-//! One run with its attempts, in full.
+//! The output of `show`: one run with its attempts, in full.
 
 use super::document::table_of;
 use super::number::{duration, quantity, significant, took, when, within};
@@ -8,24 +8,24 @@ use super::units;
 use crate::record::{Attempt, AttemptId, Axis, Origin, Part, Run, Table, Value};
 use std::collections::BTreeMap;
 
-/// A run, the attempts that are shown of it, and what people said of it.
+/// A run with the attempts to show, and its tags and notes.
 #[derive(Clone, Debug)]
 pub struct Described {
     /// The run.
     pub run: Run,
     /// The attempts with their ids and short ids.
     pub attempts: Vec<(AttemptId, String, Attempt)>,
-    /// Tags and notes.
+    /// Tags.
     pub tags: Vec<String>,
     /// Notes, oldest first.
     pub notes: Vec<String>,
-    /// What the log says of the attempts.
+    /// Origins of the attempts according to the log.
     pub origins: BTreeMap<AttemptId, Origin>,
-    /// Attempts that are running, with what they would be sealed as if they ended now.
+    /// Running attempts, as they would be sealed if they ended now.
     pub running: Vec<Attempt>,
 }
 
-/// The run as text.
+/// Returns the run as text.
 pub fn show_text(described: &Described) -> String {
     let Described { run, attempts, tags, notes, origins, running } = described;
     let mut text = format!("run      {}\n", run.id);
@@ -62,12 +62,12 @@ pub fn show_text(described: &Described) -> String {
     text
 }
 
-/// A text whose further lines stand beneath its first one: none of them looks like a line of ours.
+/// Indents further lines of a text, so that none can pass for a line of the output.
 fn within_lines(text: &str) -> String {
     text.trim_end().replace('\n', "\n         ")
 }
 
-/// What the log says of an attempt, a line each.
+/// Returns an attempt's import and verdicts from the log, one line each.
 fn origin_text(id: AttemptId, attempt: &Attempt, origin: &Origin) -> String {
     let mut text = String::new();
     let import = attempt.facts.get("import").and_then(Value::as_table);
@@ -89,7 +89,7 @@ fn origin_text(id: AttemptId, attempt: &Attempt, origin: &Origin) -> String {
     text
 }
 
-/// An attempt. Of what is recorded beside metrics, those after the `first` list what differs from it.
+/// Returns an attempt as text. If `first` is given, only settings and facts that differ from it are listed.
 fn attempt_text(
     id: AttemptId,
     short: &str,
@@ -108,7 +108,7 @@ fn attempt_text(
     text
 }
 
-/// All that is recorded of an attempt beyond how and when it ended.
+/// Returns everything recorded of an attempt except its outcome and times.
 fn content_text(short: &str, attempt: &Attempt, first: Option<(&str, &Attempt)>) -> String {
     let mut text = String::new();
     if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
@@ -169,7 +169,8 @@ fn content_text(short: &str, attempt: &Attempt, first: Option<(&str, &Attempt)>)
     text
 }
 
-/// The recorded settings and facts of an attempt, by field. Hardware samples and energies are left out: `telemetry` and `events` show them.
+/// Returns the recorded settings and facts of an attempt, by field.
+/// Hardware samples and energies are left out, because `telemetry` and `events` show them.
 fn surroundings(attempt: &Attempt) -> BTreeMap<String, String> {
     let is_shown = |name: &str| {
         !name.starts_with("telemetry.") && !["energy", "cluster"].contains(&name) && !name.starts_with("kernel_cache.")
@@ -179,7 +180,7 @@ fn surroundings(attempt: &Attempt) -> BTreeMap<String, String> {
     recorded.flatten().into_iter().map(|(field, value)| (field, value.to_string())).collect()
 }
 
-/// The metrics without a value, those with the same reason together.
+/// Returns the metrics without a value, grouped by reason.
 fn missing_text(attempt: &Attempt) -> String {
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, metric) in attempt.metrics.iter().filter(|(_, metric)| metric.value.is_none()) {
@@ -191,7 +192,7 @@ fn missing_text(attempt: &Attempt) -> String {
     missing.into_iter().map(line).collect()
 }
 
-/// The run as a document's members.
+/// Returns the run as a document's members.
 pub fn show_value(described: &Described) -> Table {
     let Described { run, attempts, tags, notes, origins, running } = described;
     let parts: Table = Part::ALL
@@ -251,7 +252,7 @@ mod tests {
     use crate::record::Metric;
 
     #[test]
-    fn quantities_have_readable_units_and_a_reason_stands_once() {
+    fn quantities_have_readable_units_and_each_reason_is_shown_once() {
         let metric = |value, unit: &str| Metric::new(value, unit);
         let attempt = Attempt {
             metrics: BTreeMap::from([

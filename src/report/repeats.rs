@@ -1,4 +1,4 @@
-//! How far the repetitions of runs came that ask for an interval.
+//! Progress of repetitions towards a required confidence interval.
 
 use super::document::table_of;
 use super::left_out::left_out_value;
@@ -9,37 +9,37 @@ use crate::analysis::Estimate;
 use crate::record::{LeftOut, RunId, Value, Why};
 use std::collections::BTreeMap;
 
-/// The repetitions of a run and the interval that they were to reach.
+/// The repetitions of a run and the confidence interval that they should reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repetition {
     /// The run.
     pub run: RunId,
     /// Its short id.
     pub id: String,
-    /// The metric whose interval counts.
+    /// The metric whose interval is required.
     pub metric: String,
-    /// The mean of the values that count; none if none does.
+    /// Mean of the values that count; `None` if there are none.
     pub estimate: Option<Estimate>,
-    /// Half the width of the interval that is asked for, as a share of the mean.
+    /// Required half-width of the interval, relative to the mean.
     pub share: f64,
     /// Whether it is reached.
     pub is_met: bool,
-    /// How many attempts use up the budget.
+    /// Number of attempts that use up the budget.
     pub spent: usize,
-    /// The budget.
+    /// The budget, `repeats.max`.
     pub max: usize,
-    /// How many of these are the canary's, which `max` does not bound.
+    /// Number of these made as control runs (`canary`), which `max` does not limit.
     pub canaries: usize,
     /// The unit of the metric.
     pub unit: String,
-    /// Why some of those that use up the budget do not count, and how many each reason leaves out.
+    /// Number of attempts within the budget that do not count, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// The same of those that use up nothing.
+    /// Number of attempts outside the budget that do not count, by reason.
     pub beside: BTreeMap<LeftOut, u64>,
 }
 
 impl Repetition {
-    /// Why there are no more of them, or that there should be.
+    /// Describes whether the interval is reached, and why the repetitions ended.
     fn ended(&self) -> String {
         let share = significant(100.0 * self.share);
         let mut text = if self.is_met {
@@ -71,7 +71,7 @@ impl Repetition {
     }
 }
 
-/// How many each kind of reason leaves out, with the reason that leaves out most of them.
+/// Returns for each kind of reason the number of attempts left out, and its most frequent reason.
 fn kinds(all: &BTreeMap<LeftOut, u64>) -> Vec<(u64, Why, &str)> {
     let of = |why: Why| {
         let own = || all.iter().filter(move |(left, _)| left.why == why);
@@ -82,7 +82,7 @@ fn kinds(all: &BTreeMap<LeftOut, u64>) -> Vec<(u64, Why, &str)> {
     Why::ALL.into_iter().filter_map(of).collect()
 }
 
-/// A table of them; empty where no run asks for an interval.
+/// Returns a table of the repetitions; empty if no run requires an interval.
 pub fn repetitions_text(all: &[Repetition]) -> String {
     if all.is_empty() {
         return String::new();
@@ -98,7 +98,7 @@ pub fn repetitions_text(all: &[Repetition]) -> String {
     columns(&["REPEATED", "METRIC", ">N", ">MEAN", "INTERVAL"], rows)
 }
 
-/// The same as a document's value.
+/// Returns the repetitions as a document's value.
 pub fn repetitions_value(all: &[Repetition]) -> Value {
     let item = |one: &Repetition| {
         let mut table = table_of([
@@ -129,7 +129,7 @@ mod tests {
     use crate::record::{Digest, MetricKind, Replicate};
 
     #[test]
-    fn each_reason_is_told_of_those_that_it_is_of() {
+    fn reasons_are_shown_separately_for_attempts_within_and_outside_the_budget() {
         let left = |why, reason: &str, count: u64| (LeftOut { why, reason: reason.to_owned() }, count);
         let other = |execution| Replicate { seed: 1, execution, machine: 7 };
         let mut one = Repetition {

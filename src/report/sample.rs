@@ -1,4 +1,4 @@
-//! Estimates and differences as people read them: value, uncertainty, what the sample is.
+//! Formatting of estimates and differences: value, uncertainty and sample.
 
 use super::contrast::difference;
 use super::document::table_of;
@@ -8,10 +8,10 @@ use crate::analysis::{Block, Comparison, Place, SampleModel, Scale, TestMethod};
 use crate::record::{MetricKind, Value};
 use std::collections::BTreeSet;
 
-/// The share of the mean to which a range of two values is said to lack replicates.
+/// Relative half-width for which the number of missing replicates is estimated.
 const WANTED: f64 = 0.05;
 
-/// `3 seeds`, `3 seeds, 8 attempts`, `1 seed, 4 attempts`, `8 attempts on 2 GPUs`, `9 attempts in 6 rounds on 1 GPU`.
+/// Describes a sample: `3 seeds`, `3 seeds, 8 attempts`, `8 attempts on 2 GPUs`, `9 attempts in 6 rounds on 1 GPU`.
 pub fn sample_text(place: &Place) -> String {
     let estimate = &place.estimate;
     let attempts = count(estimate.attempts, "attempt");
@@ -32,7 +32,7 @@ pub fn sample_text(place: &Place) -> String {
     }
 }
 
-/// What a place's attempts were measured on.
+/// Returns the word for the hardware that a place's attempts were measured on.
 pub(super) fn machine_word(place: &Place) -> &'static str {
     let is_gpu = |name: &String| name.starts_with("GPU-");
     let sensors = || place.contender.measured.iter().map(|one| &one.sensors);
@@ -45,7 +45,7 @@ pub(super) fn machine_word(place: &Place) -> &'static str {
     }
 }
 
-/// What the independent units of a sample are called.
+/// Returns the word for the independent units of a sample.
 pub(super) fn unit_word(place: &Place) -> String {
     let estimate = &place.estimate;
     match estimate.kind {
@@ -56,13 +56,14 @@ pub(super) fn unit_word(place: &Place) -> String {
     }
 }
 
-/// How many repetitions give this many units. A repetition executes each run once, which makes one round, and one attempt of each run.
+/// Returns the number of repetitions needed for this many units.
+/// A repetition executes each run once: it gives one round, or one attempt of each run.
 pub(super) fn repeats_for(place: &Place, units: usize) -> usize {
     let runs: BTreeSet<_> = place.contender.measured.iter().map(|one| one.run).collect();
     units.div_ceil(if place.estimate.rounds > 1 { 1 } else { runs.len().max(1) })
 }
 
-/// How to get more units: repeat, add seeds, or use more machines.
+/// Describes how to get more units: repeat, add seeds, or use more machines.
 pub(super) fn more_of(place: &Place, repeats: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
@@ -71,7 +72,7 @@ pub(super) fn more_of(place: &Place, repeats: usize) -> String {
     }
 }
 
-/// The mean with its interval, in percent of it; shares have theirs in their own unit. Two units have a range.
+/// Formats a mean with its interval, in percent of the mean; shares have it in their own unit. Two units have a range.
 pub(super) fn estimate_text(place: &Place, unit: &str) -> String {
     let estimate = &place.estimate;
     if let Some((low, high)) = estimate.range().filter(|(low, high)| low < high) {
@@ -86,7 +87,7 @@ pub(super) fn estimate_text(place: &Place, unit: &str) -> String {
     }
 }
 
-/// A half width with two significant digits.
+/// Formats a half-width with two significant digits.
 fn one_digit_more(half: f64) -> String {
     let digits = if half > 0.0 { (1.0 - half.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 9")]
@@ -94,24 +95,24 @@ fn one_digit_more(half: f64) -> String {
     format!("{half:.digits$}")
 }
 
-/// The same with the unit: `95.4 ± 5.2% J`.
+/// Formats a mean with its interval and unit: `95.4 ± 5.2% J`.
 pub fn place_text(place: &Place, unit: &str) -> String {
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
     let text = estimate_text(place, unit);
-    // A remark in brackets stands behind the unit.
+    // A remark in parentheses goes after the unit.
     match text.split_once(" (") {
         Some((value, remark)) => format!("{value}{shown_unit} ({remark}"),
         None => format!("{text}{shown_unit}"),
     }
 }
 
-/// A difference with its interval: `1.11× (1.06 to 1.16)`, `-2.7 points (-3.9 to -1.4)`.
+/// Formats a comparison with its interval: `1.11× (1.06 to 1.16)`, `-2.7 points (-3.9 to -1.4)`.
 pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
     let Comparison { scale, estimate, interval, .. } = comparison;
     let (one, both) = match scale {
         Scale::Ratio => {
             let widest = interval.map_or((estimate - 1.0).abs(), |(low, high)| high - low);
-            // Enough to tell the ends apart, and the lower end from 0. Equal values get four.
+            // The digits distinguish the ends of the interval, and its lower end from 0. Equal values get four.
             let least = interval.map_or(*estimate, |(low, _)| low);
             let needed = widest.min(10.0 * least);
             let digits = (2..9).find(|digits| needed >= 20.0 * 0.1_f64.powi(*digits)).unwrap_or(4);
@@ -120,7 +121,7 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
             (format!("{}×", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
         }
         Scale::Points => {
-            // No sign before a zero.
+            // Avoids a negative zero.
             let show = |points: f64| {
                 let points = if points.abs() < 0.005 { 0.0 } else { points };
                 format!("{points:.*}", if points.abs() < 0.1 { 2 } else { 1 })
@@ -132,13 +133,13 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
     both.map_or(one.clone(), |(low, high)| format!("{one} ({low} to {high})"))
 }
 
-/// How many more units would make an interval of the ranges that stand for two.
+/// Describes how many more units would turn ranges of two values into intervals.
 pub(super) fn needed_text(places: &[Place]) -> String {
     let ranges: Vec<&Place> = places.iter().filter(|place| place.estimate.range().is_some()).collect();
     let Some(first) = ranges.first() else { return String::new() };
     let units = unit_word(first);
     let alike = ranges.iter().copied().filter(|place| unit_word(place) == units);
-    // Of a range that contains 0 no share is meant.
+    // A range that contains 0 has no relative width.
     let needed: Option<Vec<(usize, &Place)>> =
         alike.map(|place| Some((place.estimate.units_for(WANTED)?, place))).collect();
     let repeats = |all: &[(usize, &Place)]| all.iter().map(|(more, place)| repeats_for(place, *more)).max();
@@ -155,7 +156,7 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     }
 }
 
-/// What a mean is over, as a document's value.
+/// Returns the sample of a mean as a document's value.
 pub fn sample_value(place: &Place) -> Value {
     let estimate = &place.estimate;
     let mut table = table_of([
@@ -176,7 +177,7 @@ pub fn sample_value(place: &Place) -> Value {
     table.into()
 }
 
-/// A difference as a document's value.
+/// Returns a comparison as a document's value.
 pub fn compared_value(comparison: &Comparison) -> Value {
     let mut table = table_of([("scale", comparison.scale.name().into()), ("estimate", comparison.estimate.into())]);
     if let Some((low, high)) = comparison.interval {
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_have_the_digits_that_tell_them_from_one_and_from_zero() {
+    fn digits_distinguish_ratios_from_one_and_from_zero() {
         let text = |estimate: f64, interval| {
             compared_text(&Comparison { interval, ..Comparison::of_means(1.0, estimate, Scale::Ratio) }, "")
         };

@@ -42,7 +42,8 @@ pub struct Curved {
     pub wall_ns: u64,
     /// Its curves; long ones are reduced to extremes.
     pub series: Vec<Series>,
-    /// The reduced series: name, number of recorded points, and number of intervals of which minimum and maximum are kept.
+    /// The reduced series: name, number of recorded points, and number of intervals.
+    /// Each interval keeps its minimum and maximum.
     pub thinned: Vec<(String, u64, usize)>,
     /// Its phases.
     pub phases: Vec<Phase>,

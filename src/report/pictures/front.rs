@@ -8,7 +8,8 @@ use super::super::number::{count, significant};
 use super::{full, largest, optional, scaled, thinned, thinning};
 use crate::record::{Direction, Value};
 
-/// Plots one panel for each pair of metrics: the numbered front, dominated points behind it, and 95% intervals of means.
+/// Plots one panel for each pair of metrics.
+/// It shows the numbered front, dominated points behind it, and the 95% intervals of the means.
 ///
 /// # Errors
 /// If there are fewer than two metrics, or no point.

@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 /// Most rows or columns that are drawn.
 const MOST: usize = 40;
 
-/// Values of both fields, the configuration shown there, its mean (or that of several), and the number of configurations.
+/// Values of both fields, the configuration shown there, its mean (or that of several), and how many there are.
 type Shown<'a, T> = (&'a (Value, Value), &'a Configuration<'a, T>, Mean, usize);
 
 /// Values of both fields, and the configurations that have them.

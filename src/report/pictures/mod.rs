@@ -171,7 +171,7 @@ fn labels_by<T>(
     of.iter().map(label).collect()
 }
 
-/// Formats a value with its short name, `adam`, `lr 0.1` or `batch 64`, and returns whether it is a word without a name.
+/// Formats a value with its short name: `adam`, `lr 0.1`, `batch 64`. The flag is true for a value without a name.
 fn word(name: &str, value: &Value) -> (String, bool) {
     let name = match name {
         "learning_rate" => "lr",

@@ -1,4 +1,4 @@
-//! A metric over the number of GPUs, or another field that counts.
+//! Plots a metric over the number of GPUs, or over another numeric field.
 
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::{Mean, Subject, counts, full, intervals, labels_by, largest, optional, said, scaled};
@@ -6,22 +6,23 @@ use crate::analysis::{self, Asked, Configuration, Names, configurations};
 use crate::record::{Value, count};
 use std::collections::BTreeMap;
 
-/// Lines beyond are left out, and that is said.
+/// Further lines are left out with a note.
 const LINES: usize = 8;
-/// Metrics that twice as many GPUs would ideally double, and those that they would halve: the second only where the work stays the same.
+/// Metrics that twice as many GPUs would ideally double, and those that they would halve.
+/// `train_time` is halved only if the work stays the same.
 const DOUBLED: [&str; 2] = ["throughput", "achieved_tflops"];
 const HALVED: [&str; 2] = ["epoch_time", TRAINING];
 const TRAINING: &str = "train_time";
 const GPUS: &str = "hardware.gpus";
 const EACH: &str = "training.batch_size";
 const ALL: &str = "training.batch_global";
-/// Fields that only several GPUs have, or that are `none` on one alone.
+/// Fields that only runs on several GPUs have, or that are `none` on one GPU.
 const OF_SEVERAL: [&str; 3] = ["hardware.parallelism", "training.learning_rate_scaling", "cuda.nccl"];
 
-/// The metric over `field`, a line for each configuration of the other fields, and what would be ideal.
+/// Plots the metric over `field`, with a line for each configuration of the other fields and an ideal line.
 ///
 /// # Errors
-/// If there is nothing to draw, or the field has no numbers.
+/// If no attempt counts, or the field has fewer than two numbers.
 pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure, FigureError> {
     let found = configurations(subject.trials, &[]);
     let mut points: Vec<At<'_, T>> = Vec::new();
@@ -130,26 +131,26 @@ pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure
     })
 }
 
-/// The last part of a field's name.
+/// Returns the last component of a field's name.
 pub(super) fn short(field: &str) -> &str {
     field.rsplit_once('.').map_or(field, |(_, last)| last)
 }
 
 struct Lines {
-    /// Labels, and the points of each.
+    /// Labels of the lines, and the indices of their points.
     lines: Vec<(String, Vec<usize>)>,
-    /// What changes with the axis and is no part of it, with its values.
+    /// Fields that change along the axis but are not part of it, with their values.
     confounded: Vec<String>,
 }
 
-/// Which points belong together: those that agree in all fields but the one of the axis and those that go with it. The longest lines first.
+/// Groups points that agree in all fields except the axis and the fields that change with it. Long lines come first.
 fn lines<T: Asked>(points: &[At<'_, T>], names: &Names, field: &str) -> Lines {
     let firsts: Vec<&T> = points.iter().filter_map(|(_, one, _)| one.first()).collect();
     let mut without: Vec<String> = vec![field.to_owned()];
     let mut confounded = Vec::new();
     let differing = analysis::differing_among(&firsts, names);
     for name in differing.iter().filter(|name| *name != field) {
-        // A field that has one value for each value of the axis tells no lines apart.
+        // A field with one value per axis value does not distinguish lines.
         let mut of_level: BTreeMap<u64, Option<String>> = BTreeMap::new();
         let text = |one: &Configuration<'_, T>| value(one, name).map(|value| value.to_string());
         let is_of_level = |(at, one, _): &At<'_, T>| {
@@ -179,14 +180,14 @@ fn lines<T: Asked>(points: &[At<'_, T>], names: &Names, field: &str) -> Lines {
     Lines { lines, confounded }
 }
 
-/// The value of the axis, a configuration, and its mean.
+/// The axis value, a configuration, and its mean.
 type At<'a, T> = (f64, &'a Configuration<'a, T>, f64);
 
 fn value<T: Asked>(one: &Configuration<'_, T>, name: &str) -> Option<Value> {
     one.first()?.field(name)
 }
 
-/// The samples of a step on all GPUs together.
+/// Returns the global batch size: the samples of one step over all GPUs.
 fn batch<T: Asked>(one: &Configuration<'_, T>) -> Option<String> {
     value(one, ALL).or_else(|| value(one, EACH)).map(|value| value.to_string())
 }
@@ -196,8 +197,8 @@ fn agree<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
     values.all(|value| Some(&value) == first.as_ref())
 }
 
-/// Whether a field that changes with the number of GPUs is a part of having more of them: the batch of each or of all, one of which stays the same,
-/// and what one GPU alone has not.
+/// Whether a field that changes with the number of GPUs is an inherent part of using more GPUs.
+/// This applies to the batch size per GPU or in total, if one of the two stays constant, and to fields of several GPUs.
 fn is_of_the_axis<T: Asked>(points: &[At<'_, T>], name: &str) -> bool {
     if name == EACH || name == ALL {
         return agree(points.iter().map(|(_, one, _)| batch(one)))
@@ -207,7 +208,7 @@ fn is_of_the_axis<T: Asked>(points: &[At<'_, T>], name: &str) -> bool {
     OF_SEVERAL.contains(&name) && agree(values.filter(|value| value != "none"))
 }
 
-/// Whether all points of a line train as much: as many epochs, or as many steps of as many samples.
+/// Whether all points of a line train equally much: the same epochs, or the same steps with the same global batch.
 fn is_same_work<T: Asked>(of_line: &[(f64, &Configuration<'_, T>, Mean)]) -> bool {
     let is_fixed = |name: &str| {
         let values = || of_line.iter().map(|(_, one, _)| value(one, name).map(|value| value.to_string()));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_ideal_only_where_more_gpus_do_the_same_work() {
+    fn an_ideal_line_requires_the_same_work_on_more_gpus() {
         let of = |gpus: i64, each: i64| {
             let batch = [(EACH, Value::Int(each)), (ALL, Value::Int(each * gpus))];
             let fields = if gpus == 1 { &batch[..1] } else { &batch[..] };
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_with_the_number_of_gpus_is_said() {
+    fn fields_that_change_with_the_number_of_gpus_are_noted() {
         let of = |gpus: i64, precision: &str| {
             trial(gpus, &[("training.precision", precision.into())], &[("throughput", 5.0)])
         };

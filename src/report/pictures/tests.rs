@@ -10,7 +10,7 @@ fn plot_svg(telemetry: &Telemetry) -> Result<String, FigureError> {
     Drawing::default().svg(&readings_figure(telemetry)?)
 }
 
-/// `LEDGER_PLOTS=DIR` keeps the plots of these tests for a look at them.
+/// Writes the plot to the folder `LEDGER_PLOTS`, if that variable is set, for visual inspection.
 fn keep(name: &str, svg: &str) {
     if let Some(dir) = std::env::var_os("LEDGER_PLOTS") {
         std::fs::write(std::path::Path::new(&dir).join(name), svg).unwrap();
@@ -18,7 +18,7 @@ fn keep(name: &str, svg: &str) {
 }
 
 #[test]
-fn a_plot_names_everything_and_is_the_same_twice() {
+fn a_plot_has_all_labels_and_is_deterministic() {
     let telemetry = synthetic(2);
     let svg = plot_svg(&telemetry).unwrap();
     assert_well_formed(&svg);
@@ -52,7 +52,7 @@ fn eight_gpus_have_a_panel_for_each_quantity() {
 }
 
 #[test]
-fn many_short_epochs_and_long_names_find_room() {
+fn many_short_epochs_and_long_names_fit() {
     let mut telemetry = synthetic(1);
     telemetry.model =
         "a <model> & \"more\"\u{1b}[31m with a name that is so long that no title of any plot can hold it".to_owned();
@@ -89,7 +89,7 @@ fn a_long_series_gives_a_small_file() {
 }
 
 #[test]
-fn nothing_to_draw_is_said() {
+fn a_plot_without_finite_values_is_an_error() {
     let mut telemetry = synthetic(0);
     telemetry.series.clear();
     assert!(matches!(plot_svg(&telemetry), Err(FigureError::Empty(_))));
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn whatever_was_read_can_be_drawn(
+    fn any_recorded_values_can_be_drawn(
         points in prop::collection::vec((any::<u64>(), prop::num::f64::ANY), 0..20),
         other in prop::collection::vec((0..3_000_000_000u64, -1.0..1.0), 0..20),
         scale in -320..300i32,
