@@ -1,12 +1,12 @@
-//! A curve in one line of text.
+//! Sparklines: curves in one line of text.
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Values that differ by less, in parts of themselves, are equal: they are so as well in numbers of four digits.
+/// Values whose relative difference is less are drawn as equal; they are equal with four digits too.
 const EQUAL: f64 = 1e-4;
 
-/// One character a value: the lowest block for the smallest, the full one for the largest, a blank where nothing is known. Values
-/// that are all equal lie in the middle. `scale` says what the lowest and the full block stand for instead.
+/// Draws one character per value: the lowest block for the minimum, the full one for the maximum, a blank for none.
+/// Equal values are drawn in the middle. `scale` sets minimum and maximum instead.
 pub(super) fn sparkline(values: &[Option<f64>], scale: Option<(f64, f64)>) -> String {
     let finite = || values.iter().flatten().copied().filter(|value| value.is_finite());
     let own = || (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
@@ -27,7 +27,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn gaps_are_blank_and_the_extremes_are_seen() {
+    fn gaps_are_blank_and_extremes_are_visible() {
         let values = [Some(1.0), None, Some(2.0), Some(8.0), Some(f64::NAN), Some(4.5)];
         assert_eq!(sparkline(&values, None), "▁ ▂█ ▅");
         assert_eq!(sparkline(&[Some(1.5), None, Some(1.5001)], None), "▄ ▄");
@@ -37,7 +37,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_values_give_a_line_of_their_width(values in prop::collection::vec(prop::option::of(prop::num::f64::ANY), 0..80)) {
+        fn a_sparkline_has_one_character_per_value(values in prop::collection::vec(prop::option::of(prop::num::f64::ANY), 0..80)) {
             let line = sparkline(&values, None);
             prop_assert_eq!(line.chars().count(), values.len());
             for (shown, value) in line.chars().zip(&values) {
@@ -46,7 +46,7 @@ mod tests {
         }
 
         #[test]
-        fn what_ascends_is_shown_ascending(mut values in prop::collection::vec(-1e300..1e300, 2..80)) {
+        fn ascending_values_give_ascending_blocks(mut values in prop::collection::vec(-1e300..1e300, 2..80)) {
             values.sort_by(f64::total_cmp);
             let (first, last) = (values[0], values[values.len() - 1]);
             let line: Vec<char> = sparkline(&values.into_iter().map(Some).collect::<Vec<_>>(), None).chars().collect();

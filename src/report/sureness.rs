@@ -1,4 +1,4 @@
-//! How sure the order of a ranking is, as sentences.
+//! Statements on the statistical certainty of a ranking.
 
 use super::fields::shown_fields;
 use super::number::{count, significant};
@@ -8,7 +8,7 @@ use crate::analysis::{self, Block, Comparison, Place, Scale, TestMethod, Unteste
 use crate::record::MetricKind;
 use std::collections::BTreeSet;
 
-/// The test that was made, as a phrase.
+/// Describes a test.
 fn method_text(method: TestMethod, machine: &str) -> String {
     let named = |block: Block| if block == Block::Machine { machine } else { block.name() };
     match method {
@@ -20,7 +20,8 @@ fn method_text(method: TestMethod, machine: &str) -> String {
     }
 }
 
-/// Says which places differ significantly from the first one, which do not, and which could not be tested and why; then what the intervals cover.
+/// Describes which places differ significantly from the first, which do not, and which are untested and why.
+/// It also says what the intervals cover.
 pub(super) fn sureness(ranking: &Ranking) -> String {
     let Some(first) = ranking.places.first() else { return String::new() };
     let others =
@@ -30,7 +31,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     };
     let untested =
         |why: Untested| named(&|against| against.comparison.is_some_and(|comparison| comparison.test == Err(why)));
-    // Where not all have the same test, each is named with its own.
+    // If places have different tests, each test lists its places.
     let methods = |wanted: &[String]| {
         let mut found: Vec<(String, Vec<String>)> = Vec::new();
         for (rank, against) in others() {
@@ -59,7 +60,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     if !alike.is_empty() {
         text.push_str(&format!("no significant difference between #1 and {} ({})\n", alike.join(" "), methods(&alike)));
     }
-    // The interval alone may say otherwise.
+    // An uncorrected interval may exclude equality although the corrected p does not.
     let is_beside_neutral = |one: Comparison| {
         let neutral = if one.scale == Scale::Ratio { 1.0 } else { 0.0 };
         one.interval.is_some_and(|(low, high)| neutral < low || high < neutral)
@@ -76,7 +77,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     let (few, still, sensors) =
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
     let units = unit_word(first);
-    // Enough repetitions for three units in the first row, and in each row that lacks a test for this reason.
+    // Repetitions needed for three units in the first row and in each row that is untested for this reason.
     let repeats = |why: Untested| {
         let is_meant = |place: &&Place| {
             place.against.is_none_or(|one| one.comparison.is_some_and(|comparison| comparison.test == Err(why)))
@@ -88,7 +89,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         let has_interval = others().any(|(_, against)| {
             against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
         });
-        // Of one seed more executions are no remedy.
+        // Further attempts with one seed do not help.
         let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
         let units = if is_seeded { "seeds" } else { &units };
         text.push_str(&format!(
@@ -97,7 +98,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
             more_of(first, repeats(Untested::TooFew)),
             if has_interval { "; their intervals assume a normal distribution" } else { "" },
         ));
-        // Rows that are too few one by one may do together.
+        // A factorial analysis over all rows may have enough values although single rows do not.
         if ranking.places.len() > 3 && shown_fields(&ranking.places).len() > 1 {
             text.push_str("`ledger effects` may test an axis over all rows\n");
         }
@@ -210,7 +211,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     text
 }
 
-/// The places with the same word, by their numbers; those without one are left out.
+/// Groups the ranks of places by a word; places without one are left out.
 fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) -> Vec<(T, Vec<String>)> {
     let mut found: Vec<(T, Vec<String>)> = Vec::new();
     for (rank, place) in (1u32..).zip(places) {
@@ -223,7 +224,7 @@ fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) 
     found
 }
 
-/// Names the row that is more probably the best than the first one, because it is better on what both have.
+/// Names the row with a higher P(BEST) than the first one, because it is better on the units that both have.
 fn preferred_text(ranking: &Ranking) -> String {
     let Some(first) = ranking.places.first() else { return String::new() };
     let probability = |place: &Place| place.probability.unwrap_or(0.0);
@@ -248,7 +249,7 @@ fn preferred_text(ranking: &Ranking) -> String {
     }
 }
 
-/// Why there is no P(BEST), where some rows have a scatter and others none.
+/// Explains why there is no P(BEST), if only some rows have scatter.
 fn unsure_text(places: &[Place]) -> String {
     let single = (1u32..).zip(places).filter(|(_, place)| place.estimate.standard_error.is_none());
     let single: Vec<String> = single.map(|(rank, _)| format!("#{rank}")).collect();
@@ -260,7 +261,7 @@ fn unsure_text(places: &[Place]) -> String {
     format!("no P(BEST): it needs two or more independent values in each row, and {} {verb} one\n", single.join(" "))
 }
 
-/// Says what the intervals cover, if that is less than every seed and machine; by row where rows differ.
+/// Describes what the intervals cover if that is less than all seeds and machines, by row where rows differ.
 fn covers_text(places: &[Place]) -> String {
     let with_scatter = places.iter().filter(|place| place.estimate.attempts > 1).count();
     let line = |(covers, ranks): &(&str, Vec<String>)| match ranks.len() == with_scatter {
@@ -276,7 +277,7 @@ fn covers_text(places: &[Place]) -> String {
     ranks_by(places, |place| place.estimate.covers()).iter().map(line).chain([single]).collect()
 }
 
-/// Says of the rows that have other seeds than the first one, and no paired test, how they stand to that on the common ones.
+/// Compares rows that have other seeds than the first one and no paired test, on the common seeds.
 fn other_seeds_text(places: &[Place], unit: &str) -> String {
     let Some((first, others)) = places.split_first() else { return String::new() };
     let mut found = Vec::new();
@@ -294,10 +295,10 @@ fn other_seeds_text(places: &[Place], unit: &str) -> String {
     }
 }
 
-/// The number of common machines that a paired test needs.
+/// Number of common machines that a paired test needs.
 const FOR_PAIRS: usize = 3;
 
-/// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.
+/// Names rows compared with the first on common machines only, and rows with too few machines in common.
 fn common_machines_text(places: &[Place], units: &str) -> String {
     let Some((first, others)) = places.split_first() else { return String::new() };
     let machines =

@@ -1,5 +1,5 @@
-//! The table of all attempts, page by page, and the same with all metrics as CSV: attempts are given one after the other, so that memory does not grow with
-//! them.
+//! The table of all attempts, in pages, and the CSV of all attempts with all metrics.
+//! Attempts are added one at a time, so that memory does not grow with their number.
 
 use super::super::fields::short_names;
 use super::super::figure::Sheet;
@@ -10,9 +10,9 @@ use crate::analysis::Trial;
 use crate::record::{Digest, Metric, RunId, known_metric};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Columns of metrics, at most.
+/// Most columns of metrics.
 const METRICS: usize = 8;
-/// The metrics that are shown of attempts, where they have them, in this order.
+/// Metrics shown in the table if an attempt has them, in this order.
 const SHOWN: [&str; 12] = [
     "accuracy",
     "eval_loss",
@@ -27,14 +27,14 @@ const SHOWN: [&str; 12] = [
     "power_mean",
     "wall_time",
 ];
-/// Rows of a page: browsers become slow with more.
+/// Rows per page; browsers become slow with more.
 const ROWS: usize = 1000;
 
-/// What the attempts of a report have.
+/// The metrics, units and fields of a report's attempts.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptNames {
     metrics: BTreeSet<String>,
-    /// Those of the metrics that have a value somewhere.
+    /// The metrics that have a finite value in at least one attempt.
     valued: BTreeSet<String>,
     units: BTreeMap<String, String>,
     fields: BTreeSet<String>,
@@ -42,7 +42,7 @@ pub struct AttemptNames {
 }
 
 impl AttemptNames {
-    /// Takes in one attempt.
+    /// Adds the names of one attempt.
     pub fn see(&mut self, trial: &Trial) {
         self.attempts += 1;
         for (name, metric) in &trial.attempt.metrics {
@@ -59,16 +59,16 @@ impl AttemptNames {
         }
     }
 
-    /// A unit that is not that of the other attempts, as it stands behind a number.
+    /// Returns the suffix for a unit that differs from that of the other attempts.
     fn other_unit(&self, name: &str, metric: &Metric) -> Option<String> {
         (self.units.get(name) != Some(&metric.unit)).then(|| format!(" {}", metric.unit))
     }
 
-    /// The head of the CSV of all attempts, with a line break.
+    /// Returns the head of the CSV of all attempts, with a line break.
     pub fn csv_head(&self) -> String {
         let mut heads: Vec<String> =
             ["run", "attempt", "model", "seed", "outcome", "tainted"].map(str::to_owned).to_vec();
-        // A name that is taken says what its column is of.
+        // A duplicate name gets a prefix.
         let mut head = |name: &str, of: &str| {
             let mut name = name.to_owned();
             while heads.contains(&name) {
@@ -84,7 +84,7 @@ impl AttemptNames {
         Sheet { heads, rows: Vec::new() }.csv()
     }
 
-    /// The line of an attempt in the CSV of all attempts, with a line break.
+    /// Returns an attempt's line in the CSV of all attempts, with a line break.
     pub fn csv_line(&self, trial: &Trial) -> String {
         let mut row = vec![
             trial.run.id.to_string(),
@@ -106,16 +106,16 @@ impl AttemptNames {
     }
 }
 
-/// The table of all attempts, newest first.
+/// Builds the pages of the table of all attempts, newest first.
 pub struct AttemptTable<'a> {
-    /// What stands above the pages.
+    /// The report's title.
     title: &'a str,
     names: &'a AttemptNames,
     heads: Vec<String>,
     metrics: Vec<String>,
     fields: Vec<String>,
     tags: &'a BTreeMap<Digest, Vec<String>>,
-    /// The runs that have a page.
+    /// Runs that have a page.
     pages: &'a BTreeSet<RunId>,
     all: usize,
     number: usize,
@@ -124,14 +124,14 @@ pub struct AttemptTable<'a> {
 
 /// A page of the table.
 pub struct AttemptPage {
-    /// Its number, from 1. The first one is a part of the index.
+    /// Number from 1. The first page is part of the index.
     pub number: usize,
-    /// Its table.
+    /// HTML of its table.
     pub html: String,
 }
 
 impl<'a> AttemptTable<'a> {
-    /// Without rows. Metrics by which models are `ranked` are shown as well, and these fields.
+    /// Creates a table without rows. It shows these fields, and also the metrics by which models are `ranked`.
     pub fn new(
         title: &'a str,
         names: &'a AttemptNames,
@@ -161,14 +161,14 @@ impl<'a> AttemptTable<'a> {
         Self { title, names, heads, metrics, fields, tags, pages, all, number, rows }
     }
 
-    /// Adds an attempt; gives a page that is full.
+    /// Adds an attempt; returns the page if it is full.
     pub fn push(&mut self, trial: &Trial) -> Option<AttemptPage> {
         let row = self.row(trial);
         self.rows.push(row);
         (self.rows.len() == ROWS).then(|| self.page())
     }
 
-    /// The last page; none if it is empty.
+    /// Returns the last page; `None` if it is empty and not the first.
     pub fn finish(&mut self) -> Option<AttemptPage> {
         (!self.rows.is_empty() || self.number == 0).then(|| self.page())
     }
@@ -188,7 +188,7 @@ impl<'a> AttemptTable<'a> {
         AttemptPage { number: self.number, html: format!("<div id=\"attempts\">{html}</div>\n{links}") }
     }
 
-    /// Links to the pages before and after one.
+    /// Returns links to the previous and the next page.
     fn links(&self, number: usize) -> String {
         let pages = self.all.div_ceil(ROWS);
         let link = |to: usize, text: &str| format!("<a href=\"{}\">{text}</a>", place(to));
@@ -202,7 +202,7 @@ impl<'a> AttemptTable<'a> {
         if links.is_empty() { String::new() } else { format!("<p>{}</p>\n", links.join(" · ")) }
     }
 
-    /// A page of its own: path and content.
+    /// Returns path and content of the file for a page.
     pub fn file(&self, page: &AttemptPage) -> (String, Vec<u8>) {
         let links = vec![("index.html".to_owned(), "the report".to_owned())];
         let footer = format!("Made by ledger {}.", env!("CARGO_PKG_VERSION"));
@@ -251,7 +251,7 @@ impl<'a> AttemptTable<'a> {
     }
 }
 
-/// Where a page lies.
+/// Returns the path of a page.
 fn place(number: usize) -> String {
     if number == 1 { "index.html#attempts".to_owned() } else { format!("attempts-{number}.html") }
 }

@@ -1,4 +1,4 @@
-//! What a report says first: the best configuration by each metric, and how far the last one is from it.
+//! Headlines of a report: the best configuration by each metric, and its distance to the last one.
 
 use super::super::fields::{field_of, short_names, shown_fields};
 use super::super::ranking::{Ranking, in_unit};
@@ -8,7 +8,7 @@ use super::html::{Field, table};
 use crate::analysis::Place;
 use crate::record::{Direction, MetricKind, known_metric};
 
-/// What a model's section begins with, in paragraphs. All numbers are those of its rankings.
+/// Returns the introductory sentences of a model's section. All numbers come from its rankings.
 pub(super) fn lead(model: &ModelOf) -> Vec<String> {
     let rankings = || model.rankings.iter().map(|(ranking, _)| ranking);
     let single = |ranking: &Ranking| match ranking.places.as_slice() {
@@ -28,7 +28,7 @@ pub(super) fn lead(model: &ModelOf) -> Vec<String> {
     said
 }
 
-/// The best and the last configuration of a ranking.
+/// Compares the best and the last configuration of a ranking in a sentence.
 fn compared(ranking: &Ranking) -> Option<String> {
     let [best, .., last] = ranking.places.as_slice() else { return None };
     let (first, other) = match ranking.direction {
@@ -48,7 +48,7 @@ fn compared(ranking: &Ranking) -> Option<String> {
     Some(text)
 }
 
-/// The best of each model by each metric.
+/// Returns a table with the best configuration of each model by each metric.
 pub(super) fn summary(models: &[ModelOf]) -> String {
     let heads = ["model", "metric", "best", "mean", "sample", ">P(best)"].map(str::to_owned);
     let row = |at: usize, model: &ModelOf, ranking: &Ranking| {
@@ -65,7 +65,7 @@ pub(super) fn summary(models: &[ModelOf]) -> String {
     if rows.is_empty() { String::new() } else { table("summary", "The best of each model", &heads, &rows, true) }
 }
 
-/// What sets a configuration apart from the others of its ranking; its run's id if nothing does.
+/// Describes a configuration by the fields that distinguish it in its ranking, or by its run's id.
 fn name(ranking: &Ranking, place: &Place) -> String {
     let fields = shown_fields(&ranking.places);
     let values = short_names(&fields).into_iter().zip(fields.iter().map(|field| field_of(place, field)));
@@ -81,7 +81,7 @@ fn value(ranking: &Ranking, place: &Place) -> String {
     }
 }
 
-/// Durations have their unit beside them.
+/// Returns the unit as a suffix; empty for durations, which contain their own.
 fn unit(ranking: &Ranking) -> String {
     if ranking.unit.is_empty() || ranking.unit == "s" { String::new() } else { format!(" {}", ranking.unit) }
 }

@@ -1,4 +1,4 @@
-//! The frame of a page, tables, and figures in pages.
+//! The frame of pages, and tables and figures in them.
 
 pub(super) use super::super::figure::escaped;
 use super::super::figure::{Drawing, Figure, FigureError, Sheet};
@@ -7,21 +7,21 @@ use crate::record::RunId;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
-/// SHA-256 of the two, as the pages' policy names them: nothing else is applied or executed, whatever a record holds.
+/// SHA-256 of both for the content security policy, so that nothing in a record can be applied or executed.
 const STYLE_HASH: &str = "H+TZlJxXtaSe1166zDa6yypdLE/YBEw580P7ZHRoMvo=";
 const SCRIPT_HASH: &str = "rd2gC+hZKvTubGENgIck2oDN8Zr5c1HrQGB3iZfUBDw=";
 
-/// A page's place and name.
+/// Title, navigation and footer of a page.
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
     /// Links: target and text.
     pub(super) links: Vec<(String, String)>,
-    /// What stands below.
+    /// Text at the bottom.
     pub(super) footer: String,
 }
 
 impl Frame<'_> {
-    /// The page around its content, which is HTML.
+    /// Returns the page around `content`, which is HTML.
     pub(super) fn page(&self, content: &str) -> String {
         let title = escaped(self.title);
         let links: String = self
@@ -47,15 +47,15 @@ impl Frame<'_> {
     }
 }
 
-/// A field of a table.
+/// A cell of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Field {
     pub(super) text: String,
-    /// What it is sorted by; none for texts.
+    /// Sort key; `None` for texts.
     pub(super) value: Option<f64>,
-    /// Where it leads.
+    /// Address of its link.
     pub(super) target: Option<String>,
-    /// Several links in one field: target and text.
+    /// Further links: target and text.
     pub(super) list: Vec<(String, String)>,
 }
 
@@ -68,14 +68,14 @@ impl Field {
         Self { text: text.into(), value: Some(value), ..Self::default() }
     }
 
-    /// The same, leading to the page of a run.
+    /// Adds a link to the page of a run.
     pub(super) fn to(self, root: &str, run: &RunId) -> Self {
         Self { target: Some(format!("{root}{}", page_of(run))), ..self }
     }
 
     fn html(&self, tag: &str) -> String {
         let class = if self.value.is_some() { " class=\"n\"" } else { "" };
-        // As the script reads numbers; what is none is sorted as a text.
+        // Numbers are written as the script parses them; NaN is sorted as text.
         let value = self.value.filter(|value| !value.is_nan()).map_or_else(String::new, |value| {
             format!(" data-v=\"{}\"", format!("{value:?}").replace("inf", "Infinity"))
         });
@@ -92,7 +92,7 @@ impl Field {
     }
 }
 
-/// A table; heads that begin with `>` are of numbers. The first field of a row names it.
+/// Returns a table. Heads that begin with `>` mark columns of numbers; the first cell of a row is its heading.
 pub(super) fn table(id: &str, caption: &str, heads: &[String], rows: &[Vec<Field>], is_sortable: bool) -> String {
     let head = |head: &String| {
         let (text, class) = head.strip_prefix('>').map_or((head.as_str(), ""), |text| (text, " class=\"n\""));
@@ -115,14 +115,14 @@ pub(super) fn table(id: &str, caption: &str, heads: &[String], rows: &[Vec<Field
     )
 }
 
-/// A table of names and values.
+/// Returns a table of names and values.
 pub(super) fn pairs(id: &str, caption: &str, heads: [&str; 2], rows: &[(String, String)]) -> String {
     let rows: Vec<Vec<Field>> =
         rows.iter().map(|(name, value)| vec![Field::text(name.clone()), Field::text(value.clone())]).collect();
     table(id, caption, &heads.map(str::to_owned), &rows, false)
 }
 
-/// A figure with what is said of it, leading to the pages of its runs; `files` are links to its numbers and its picture.
+/// Returns a figure with a caption and links to the pages of its runs. `files` are links to its data and its SVG.
 pub(super) fn figure(
     id: &str,
     figure: &Figure,
@@ -131,7 +131,7 @@ pub(super) fn figure(
     files: &[(String, &str)],
 ) -> Result<String, FigureError> {
     let link = |run: &RunId| pages(run).then(|| format!("{root}{}", page_of(run)));
-    // The notes stand in the caption, where they can be read aloud.
+    // The notes are in the caption, where screen readers find them.
     let bare = Figure {
         title: figure.title.clone(),
         summary: figure.summary.clone(),

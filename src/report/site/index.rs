@@ -1,4 +1,4 @@
-//! The first page: rankings and figures of each model, and every attempt.
+//! The first page: rankings and figures of each model, and the first attempts.
 
 use super::super::fields::{field_of, short_names, shown_fields};
 use super::super::figure::FigureError;
@@ -11,7 +11,7 @@ use crate::analysis;
 use crate::record::{AttemptId, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of a configuration that have a link each.
+/// Most runs of a configuration with a link.
 const LINKS: usize = 8;
 
 pub(super) fn page(report: &ReportOf) -> Result<String, FigureError> {
@@ -92,7 +92,7 @@ fn section(
     Ok(html)
 }
 
-/// Configurations by a metric; each number leads to the run behind it, and a mean of several to each of them.
+/// Returns a table of configurations by a metric. Numbers link to a run, and means also to each of their attempts.
 fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> String {
     let fields = shown_fields(&ranking.places);
     let mut heads: Vec<String> = [
@@ -141,7 +141,7 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
     table(id, &caption, &heads, &rows, true)
 }
 
-/// A link to each run that a mean is of.
+/// Returns links to the attempts of a mean.
 fn behind(place: &analysis::Place, known: &BTreeMap<AttemptId, RunId>) -> Field {
     let mut list = Vec::new();
     for measured in place.contender.measured.iter().take(LINKS) {

@@ -82,7 +82,7 @@ fn ranked(ranking: &Ranking, all: usize) -> String {
     text
 }
 
-/// Text that means nothing to Markdown, nor to HTML within it, in one line.
+/// Returns text in one line with everything escaped that Markdown, or HTML within it, interprets.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,6 +1,7 @@
-//! A report as a folder of static files: pages that need no network and no script, Markdown, and the numbers behind each figure.
+//! A report as a folder of static files: HTML that needs no network and no script, Markdown, and the data of figures.
 //!
-//! Knows records, answers and figures. Must not know where they come from, nor where the files go. Whatever a person or a worker wrote is escaped.
+//! Knows records, rankings and figures. Must not know their origin, nor where files are written.
+//! All text from people and workers is escaped.
 
 mod attempts;
 mod headline;
@@ -17,50 +18,50 @@ use super::ranking::Ranking;
 use crate::record::{AttemptId, Digest, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The file that says that a folder is a report, and which files are its own: these may be replaced.
+/// File that marks a folder as a report and lists the report's own files, which may be replaced.
 pub const MARKER: &str = ".ledger-report";
 
-/// What a report is of.
+/// The content of a report.
 #[derive(Clone, Debug)]
 pub struct ReportOf {
-    /// What stands above it.
+    /// Title.
     pub title: String,
-    /// What is in it, in sentences.
+    /// Introductory sentences.
     pub about: Vec<String>,
-    /// The models, in the order of their names.
+    /// The models, sorted by name.
     pub models: Vec<ModelOf>,
-    /// The attempts whose runs have a page, and these runs.
+    /// The attempts whose runs have a page, with these runs.
     pub pages: BTreeMap<AttemptId, RunId>,
     /// The runs that have a page.
     pub runs: BTreeSet<RunId>,
-    /// How many attempts there are.
+    /// Number of attempts.
     pub all: usize,
-    /// How many runs there are.
+    /// Number of runs.
     pub all_runs: usize,
-    /// The first page of the table of attempts.
+    /// HTML of the first page of the table of attempts.
     pub table: String,
-    /// The head of the ledger's log, which says what of the ledger this is.
+    /// Head of the ledger's log, which identifies the state of the ledger.
     pub head: Digest,
 }
 
-/// What a report says of one model.
+/// The section of one model.
 #[derive(Clone, Debug)]
 pub struct ModelOf {
     /// Its name.
     pub model: String,
-    /// The best configurations by each metric, and how many there are in all.
+    /// The best configurations by each metric, and the number of all configurations.
     pub rankings: Vec<(Ranking, usize)>,
     /// The figures, each with a name for files.
     pub figures: Vec<(String, Figure)>,
 }
 
-/// The page of a run, from the folder of the report.
+/// Returns the path of a run's page, relative to the report's folder.
 pub fn page_of(run: &RunId) -> String {
     format!("runs/{}.html", run.0.prefix(20))
 }
 
 impl ReportOf {
-    /// Every file of the report but the pages of runs and attempts, and the CSV of attempts: path and content.
+    /// Returns path and content of the report's files, except pages of runs and attempts and the CSV of attempts.
     ///
     /// # Errors
     /// If a figure cannot be drawn.

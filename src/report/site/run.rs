@@ -1,4 +1,4 @@
-//! The page of a run: what it is, what its attempts did, and its repetitions.
+//! The page of a run: its identity, attempts and repetitions.
 
 use super::super::figure::{Figure, FigureError};
 use super::super::number::{significant, took, when, within};
@@ -13,11 +13,11 @@ pub struct AttemptOf {
     pub id: AttemptId,
     /// The attempt.
     pub attempt: Attempt,
-    /// Its curves and the like, each with a name for ids.
+    /// Its figures, each with a name for ids.
     pub figures: Vec<(String, Figure)>,
 }
 
-/// A run with all that its page says.
+/// The content of a run's page.
 #[derive(Clone, Debug)]
 pub struct RunOf<'a> {
     /// The run.
@@ -26,13 +26,13 @@ pub struct RunOf<'a> {
     pub attempts: Vec<AttemptOf>,
     /// Its tags and those of its attempts.
     pub tags: Vec<String>,
-    /// What people noted, oldest first.
+    /// Notes, oldest first.
     pub notes: Vec<String>,
-    /// Runs with a page that differ in their seed alone, itself among them.
+    /// Runs with a page that differ only in the seed, including this one.
     pub repetitions: &'a [RunId],
 }
 
-/// The page, in the folder `runs`.
+/// Returns the page, which belongs in the folder `runs`.
 ///
 /// # Errors
 /// If a figure cannot be drawn.
