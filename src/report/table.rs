@@ -1,4 +1,4 @@
-//! Columns of text, aligned, without borders: readable on a terminal and by `awk`.
+//! Aligned columns of text without borders, readable on a terminal and by `awk`.
 
 use super::fields::changing_together;
 use super::live;
@@ -8,13 +8,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 thread_local! {
-    /// How many characters a line has; none where lines may have any number.
+    /// Characters per line; `None` without a limit.
     static WIDTH: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The lines of heads of the tables that are made for a terminal.
+    /// Heads of the tables made for a terminal, as lines of text.
     static HEADS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Makes a text whose tables are fitted to a terminal of that width, if it is one. Returns the lines of their heads too.
+/// Calls `make` with its tables fitted to a terminal of this width, if any. Also returns the lines of their heads.
 pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> (T, Vec<String>) {
     let before = WIDTH.replace(width);
     let heads_before = HEADS.replace(Some(Vec::new()));
@@ -23,11 +23,11 @@ pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> (T, Vec<S
     (made, HEADS.replace(heads_before).unwrap_or_default())
 }
 
-/// Lays rows out under their heads. A cell is one line, whatever is in it. A head begins with marks:
-/// - `>`: the column is aligned to the right;
-/// - `~`: the column may be left out of a narrow terminal, those with most of these marks first;
-/// - `+`: it is an axis of the configuration; where these do not fit, they are in lines below the table;
-/// - `<`: its cells may be cut there, of several such columns the longest first.
+/// Lays out rows under their heads. A cell always takes one line. A head begins with marks:
+/// - `>`: the column is right-aligned;
+/// - `~`: the column may be dropped on a narrow terminal, those with the most marks first;
+/// - `+`: the column is an axis of the configuration; if axes do not fit, they are in lines below the table;
+/// - `<`: its cells may be truncated, the longest of such columns first.
 ///
 /// Only tables with `~`, `+` or `<` are fitted to the terminal.
 pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -45,7 +45,7 @@ pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> S
     }
 }
 
-/// The heads of columns of axes.
+/// Returns heads for columns of axes.
 pub(super) fn axis_heads(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("+{name}")).collect()
 }
@@ -54,18 +54,18 @@ pub(super) fn axis_heads(names: &[String]) -> Vec<String> {
 struct Column {
     head: String,
     is_right: bool,
-    /// How soon it is left out; never if 0.
+    /// Priority for being dropped, the highest first; 0 for never.
     spare: usize,
     is_axis: bool,
     may_be_cut: bool,
     cells: Vec<String>,
 }
 
-/// Between two columns.
+/// Characters between two columns.
 const GAP: usize = 2;
-/// Up to this number of compared values, the table is never split.
+/// A table with up to this many compared values is never split.
 const MOST_SIDES: usize = 3;
-/// The least width of a column that is cut.
+/// Least width of a truncated column.
 const LEAST: usize = 12;
 
 impl Column {
@@ -87,7 +87,7 @@ impl Column {
         cells.max().unwrap_or(0) + GAP
     }
 
-    /// The value of all rows, if there are several and it is one.
+    /// Returns the value that several rows share, if it is the same in all.
     fn constant(&self) -> Option<&str> {
         let (first, rest) = self.cells.split_first()?;
         (!rest.is_empty() && rest.iter().all(|cell| cell == first)).then_some(first)
@@ -102,15 +102,15 @@ fn total(columns: &[Column]) -> usize {
     columns.iter().map(Column::width).sum::<usize>().saturating_sub(GAP)
 }
 
-/// Moves columns with one value into a line above. Then leaves columns out, which a line below names, until the rest fits.
+/// Moves columns with one value into a line above. Then drops columns, named in a line below, until the rest fits.
 fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
     let (mut shared, mut left_out) = (Vec::new(), Vec::new());
-    // The first column names the row. Several that may be cut are values side by side.
+    // The first column names the row and stays. Several columns that may be truncated are compared values.
     let sides = columns.iter().filter(|column| column.may_be_cut).count();
     let are_sides = sides > 1;
     for column in columns.extract_if(1.., |column| column.constant().is_some() && !(are_sides && column.may_be_cut)) {
         match column.constant() {
-            // A column without any value tells nothing.
+            // A column without any value has no information.
             Some("" | "-") | None => {}
             Some(value) => shared.push(format!("{} {value}", column.head)),
         }
@@ -145,7 +145,7 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
     format!("{above}{table}{axes}{below}")
 }
 
-/// Several tables in place of one whose values side by side have no room for [`LEAST`] characters each: every one has the other columns, too.
+/// Splits a table whose compared values have less than [`LEAST`] characters each. Every part repeats the other columns.
 fn blocks_of_sides(columns: Vec<Column>, width: usize) -> Vec<Vec<Column>> {
     let least = |column: &Column| column.width().min(LEAST + GAP);
     let (sides, others): (Vec<usize>, Vec<usize>) = (0..columns.len()).partition(|at| columns[*at].may_be_cut);
@@ -168,8 +168,9 @@ fn blocks_of_sides(columns: Vec<Column>, width: usize) -> Vec<Vec<Column>> {
     blocks.into_iter().map(of_block).collect()
 }
 
-/// What all cells have once, and the cells without it. `None` where that is nothing, or everything. A number stands with the word before it: `lr 0.1`. A word before
-/// another word that differs may be its name, and stays.
+/// Returns the words that all cells contain once, and the cells without them.
+/// Returns `None` if there are no such words, or nothing else. A number belongs to the word before it: `lr 0.1`.
+/// A word before another word that differs stays, because it may be its name.
 fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
     let rows: Vec<Vec<String>> = cells.iter().map(|cell| named_words(cell)).collect();
     let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -192,7 +193,7 @@ fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
     (!common.is_empty() && rest.iter().any(|cell| !cell.is_empty())).then(|| (common.join(" "), rest))
 }
 
-/// The words of a label, each with the number or the list behind it.
+/// Splits a label into words, each with the number or list after it.
 fn named_words(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut is_list = false;
@@ -208,8 +209,8 @@ fn named_words(text: &str) -> Vec<String> {
     found
 }
 
-/// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `#1 lr 0.1 batch_size 8`, or `a1 with lr 0.1` where rows have no
-/// numbers.
+/// Removes the columns of axes from a table that is too wide for them.
+/// Returns a line for each row: `#1 lr 0.1 batch_size 8`, or `a1 with lr 0.1` without numbered rows.
 fn axes_below(columns: &mut Vec<Column>, width: usize) -> String {
     let least: usize = columns.iter().filter(|column| column.spare == 0).map(Column::width).sum();
     if least.saturating_sub(GAP) <= width {
@@ -230,7 +231,7 @@ fn axes_below(columns: &mut Vec<Column>, width: usize) -> String {
     format!("{lines}{together}")
 }
 
-/// Of axes that change together keeps the shortest one. Returns them, and a line for each that stands for others.
+/// Keeps the shortest of axes that change together. Returns the kept axes, and a line for each that replaces others.
 fn without_followers(axes: Vec<Column>) -> (Vec<Column>, String) {
     let cells: Vec<Vec<&str>> = axes.iter().map(|axis| axis.cells.iter().map(String::as_str).collect()).collect();
     let (mut kept, mut text) = (Vec::new(), String::new());
@@ -244,14 +245,14 @@ fn without_followers(axes: Vec<Column>) -> (Vec<Column>, String) {
     (kept, text)
 }
 
-/// Cuts the longest of the columns that may be cut, until all fit or are as short as may be.
+/// Truncates the longest of the columns that may be truncated, until all fit or have their least width.
 fn cut_longest(columns: &mut [Column], width: usize) {
     let room = |column: &Column| column.width() - GAP;
     let rest: usize = columns.iter().filter(|column| !column.may_be_cut).map(Column::width).sum();
     let mut lengths: Vec<usize> = columns.iter().filter(|column| column.may_be_cut).map(room).collect();
     lengths.sort_unstable();
     let mut left = (width + GAP).saturating_sub(rest + GAP * lengths.len());
-    // Those that are shorter than their share leave more to the others.
+    // A column shorter than its share leaves more width to the others.
     for at in 0..lengths.len() {
         let share = left / (lengths.len() - at);
         if lengths[at] > share {
@@ -267,7 +268,7 @@ fn cut_longest(columns: &mut [Column], width: usize) {
     }
 }
 
-/// Cells of one row that are equal only because they were cut begin where they differ.
+/// Cells of a row that are equal only after truncation start where they differ instead.
 fn tell_apart(columns: &mut [&mut Column], whole: &[Vec<String>], most: usize) {
     for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
         let mut alike: BTreeMap<String, Vec<(usize, &str)>> = BTreeMap::new();
@@ -319,19 +320,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_align_and_lines_end_without_blanks() {
+    fn columns_align_and_lines_have_no_trailing_blanks() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long".to_owned(), "23".to_owned()]];
         assert_eq!(columns(&["name", ">n"], rows), "name   n\na      1\nlong  23\n");
     }
 
     #[test]
-    fn a_cell_stays_in_its_place() {
+    fn control_characters_in_a_cell_are_escaped() {
         let rows = [vec!["a\nbest: b".to_owned(), "\u{1b}[2K1".to_owned()]];
         assert_eq!(columns(&["na\rme", ">n"], rows), "na\\u{d}me               n\na\\u{a}best: b  \\u{1b}[2K1\n");
     }
 
     #[test]
-    fn a_narrow_terminal_gets_what_differs_and_is_told_the_rest() {
+    fn a_narrow_terminal_shows_columns_that_differ_and_names_the_others() {
         let heads = ["RUN", "~EXPERIMENT", "MODEL", "<WITH", "~~>LOSS", ">ACCURACY"];
         let row = |run: &str, experiment: &str, loss: &str| {
             let with = format!("adamw-lr-0.001-batch-64-steps-1100-{run}");
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_that_change_together_are_one() {
+    fn axes_that_change_together_are_shown_once() {
         let row = |id: usize, at: usize| {
             let (side, device, batch) = (["256", "416"][at / 2], ["H100", "H200"][at / 2], ["8", "16"][at % 2]);
             [&id.to_string(), &format!("a{id}"), side, device, batch].map(str::to_owned).to_vec()
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_all_rows_share_stand_above_a_narrow_table() {
+    fn words_common_to_all_rows_are_above_a_narrow_table() {
         let at = |width, labels: [&str; 3]| {
             let rows = ["a", "b", "c"].into_iter().zip(labels).map(|row| vec![row.0.to_owned(), row.1.to_owned()]);
             fitted_to(Some(width), || columns(&["RUN", "<WITH"], rows)).0
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn values_side_by_side_are_cut_alike() {
+    fn compared_values_are_truncated_to_equal_widths() {
         let rows =
             || [["rule", &"a".repeat(50), &"b".repeat(40)], ["n", "1", "1"]].map(|row| row.map(str::to_owned).to_vec());
         let at = |width| fitted_to(Some(width), || columns(&["FIELD", "<A", "<B"], rows())).0;
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn more_values_side_by_side_than_fit_are_several_tables() {
+    fn compared_values_that_do_not_fit_are_split_into_tables() {
         let row = |name: &str, of: &str| [vec![name.to_owned()], vec![of.repeat(20); 4], vec!["J".to_owned()]].concat();
         let rows = [row("energy", "a"), row("power", "b")];
         let text = fitted_to(Some(40), || columns(&["METRIC", "<A", "<B", "<C", "<D", "UNIT"], rows)).0;

@@ -1,4 +1,4 @@
-//! What was read of the hardware during an attempt: a table with sparklines, CSV, and a document.
+//! Hardware samples of an attempt: a table with sparklines, CSV, and a document.
 
 use super::document::table_of;
 use super::number::{duration, quantity as in_unit, significant, took, wall_seconds};
@@ -8,13 +8,13 @@ use super::units::shown;
 use crate::analysis::{Curve, Energy, EnergyOfDevices, Figures, Kind, bit_shares, quantity};
 use crate::record::{AttemptId, Axis, Phase, Quantity, RunId, Series, Table, Value};
 
-/// Characters of a sparkline, where there is room.
+/// Characters of a sparkline if there is room.
 const WIDTH: usize = 40;
-/// The least number of them.
+/// Least number of characters of a sparkline.
 const LEAST_WIDTH: usize = 12;
-/// Characters of the columns beside it that are never left out.
+/// Characters of the other columns that are never dropped.
 const BESIDE: usize = 58;
-/// `nvmlClocksThrottleReasons`, from the lowest bit.
+/// Names of the bits of `nvmlClocksThrottleReasons`, lowest first.
 const THROTTLE_REASONS: [&str; 9] = [
     "idle",
     "applications_clocks",
@@ -27,7 +27,7 @@ const THROTTLE_REASONS: [&str; 9] = [
     "display_clocks",
 ];
 
-/// What is shown of an attempt.
+/// The samples of an attempt, and what is shown with them.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     /// Its run.
@@ -36,30 +36,31 @@ pub struct Telemetry {
     pub model: String,
     /// The attempt.
     pub attempt: AttemptId,
-    /// How long it took.
+    /// Duration of the attempt.
     pub wall_ns: u64,
-    /// The series that were asked for; of long ones the extremes, where they are to be drawn.
+    /// The selected series; long ones are reduced to extremes if they are plotted.
     pub series: Vec<Series>,
-    /// The long ones of these: the name, the number of points that were recorded, and of stretches whose extremes are there.
+    /// The reduced series: name, number of recorded points, and number of intervals.
+    /// Each interval keeps its minimum and maximum.
     pub thinned: Vec<(String, u64, usize)>,
-    /// The series that could not be read, and why.
+    /// Series that could not be read, with the reasons.
     pub unread: Vec<(String, String)>,
-    /// What was recorded of the reading itself.
+    /// Recorded facts about the sampling.
     pub facts: Table,
-    /// What the attempt did when.
+    /// Phases of the attempt.
     pub phases: Vec<Phase>,
-    /// The part of the attempt that was asked for, if it was one.
+    /// The selected part of the attempt, if not all of it.
     pub part: Option<TelemetryPart>,
 }
 
-/// A part of an attempt.
+/// A time range of an attempt.
 #[derive(Clone, Debug)]
 pub struct TelemetryPart {
-    /// From when to when, in nanoseconds since the start.
+    /// Start and end, in nanoseconds since the attempt's start.
     pub range: (u64, u64),
-    /// The energy of that time, or why it cannot be said.
+    /// Energy in this range, or the reason why it is unknown.
     pub energy: Result<EnergyOfDevices, String>,
-    /// The phases of that time, and whether neighbours were joined to one.
+    /// Phases in this range, and whether neighbours were merged.
     pub phases: Option<(Vec<Phase>, bool)>,
 }
 
@@ -115,7 +116,7 @@ impl TelemetryPart {
 }
 
 impl Telemetry {
-    /// The positions that are shown of an axis: of time, from the start to the end.
+    /// Returns the shown range of an axis; time covers the whole attempt.
     pub(super) fn extent(&self, axis: Axis) -> (u64, u64) {
         let of_axis = || self.series.iter().filter(|series| series.axis == axis);
         let last = of_axis().filter_map(|series| series.positions.last()).max().copied().unwrap_or(0);
@@ -126,20 +127,20 @@ impl Telemetry {
     }
 }
 
-/// The name of a bit of the reasons why clocks are low.
+/// Returns the name of a bit of the throttle reasons.
 pub(super) fn throttle_reason(bit: i32) -> String {
     let known = usize::try_from(bit).ok().and_then(|bit| THROTTLE_REASONS.get(bit));
     known.map_or_else(|| format!("bit_{bit}"), |name| (*name).to_owned())
 }
 
-/// The rows of an attempt's series, each made while the series is in memory: all of a long attempt are more than memory should hold.
+/// A table of an attempt's series. Each row is made while its series is in memory, because all series may not fit.
 #[derive(Debug, Default)]
 pub struct TelemetryTable {
-    /// The time that is shown.
+    /// The shown time range, in nanoseconds.
     range: (u64, u64),
     /// Characters of a sparkline.
     width: usize,
-    /// The first and the last position over time, and over steps.
+    /// First and last position over time, and over steps.
     extents: [Option<(u64, u64)>; 2],
     rows: [Vec<Vec<String>>; 2],
     throttled: Vec<Vec<String>>,
@@ -147,13 +148,13 @@ pub struct TelemetryTable {
 }
 
 impl TelemetryTable {
-    /// A table without rows, of an attempt's time from one moment to another, for a terminal of that width, if it is for one.
+    /// Creates an empty table for a time range, fitted to a terminal of this width, if any.
     pub fn new(range: (u64, u64), terminal: Option<usize>) -> Self {
         let width = terminal.map_or(WIDTH, |columns| columns.saturating_sub(BESIDE).clamp(LEAST_WIDTH, WIDTH));
         Self { range, width, ..Self::default() }
     }
 
-    /// Takes in where a series lies. All of them must be seen before the first one is added.
+    /// Extends the range of the axis by a series. Call it for all series before the first [`Self::add`].
     pub fn see(&mut self, series: &Series) {
         let (Some(first), Some(last)) = (series.positions.first(), series.positions.last()) else { return };
         let extent = &mut self.extents[place(series.axis)];
@@ -161,7 +162,7 @@ impl TelemetryTable {
         *extent = Some((low.min(*first), high.max(*last)));
     }
 
-    /// The positions that are shown of an axis: of time, from the start to the end.
+    /// Returns the shown range of an axis; time covers the whole range of the table.
     fn extent(&self, axis: Axis) -> (u64, u64) {
         let (first, last) = self.extents[place(axis)].unwrap_or_default();
         if axis == Axis::TimeNs { (self.range.0, last.max(self.range.1)) } else { (first, last) }
@@ -175,7 +176,7 @@ impl TelemetryTable {
         self.has_counter |= Kind::of(&series.name) == Kind::Counter;
     }
 
-    /// The table, and below it what could not be read and what else is known of the reading.
+    /// Returns the table, unreadable series and facts about the sampling as text.
     pub fn text(mut self, telemetry: &Telemetry) -> String {
         let Telemetry { run, model, attempt, unread, facts, .. } = telemetry;
         let took = took(telemetry.wall_ns);
@@ -244,7 +245,7 @@ fn row(series: &Series, (from, to): (u64, u64), width: usize) -> Vec<String> {
     row
 }
 
-/// The reasons that were seen in a series of them.
+/// Returns the throttle reasons in a series of them, with their shares of the time.
 fn held(series: &Series) -> Option<String> {
     if quantity(&series.name) != Some(Quantity::ThrottleReasons) {
         return None;
@@ -257,10 +258,10 @@ fn held(series: &Series) -> Option<String> {
     Some(if shares.is_empty() { "-".to_owned() } else { shares.join(", ") })
 }
 
-/// The heads of the CSV's columns.
+/// Head line of the CSV.
 pub const CSV_HEADS: &str = "series,unit,axis,position,value\n";
 
-/// The points of a series, one a line: positions in seconds or steps, values so that reading them back gives the same.
+/// Returns the points of a series as CSV lines. Positions are in seconds or steps; values are written with all digits.
 pub fn csv_rows(series: &Series) -> String {
     let start = match series.axis {
         Axis::TimeNs => format!("{},{},time_s,", csv_field(&series.name), csv_field(&series.unit)),
@@ -281,7 +282,7 @@ fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The readings as a document's members.
+/// Returns the samples as a document's members.
 pub fn telemetry_value(telemetry: &Telemetry) -> Table {
     let unread = telemetry.unread.iter().map(|(name, reason)| (name.clone(), reason.as_str().into()));
     let is_drawn = telemetry.part.as_ref().is_some_and(|part| part.phases.is_some());
@@ -299,7 +300,7 @@ pub fn telemetry_value(telemetry: &Telemetry) -> Table {
     members
 }
 
-/// A series as a plot shows it: rates in place of a counter.
+/// Returns a series as plotted, with rates for a counter.
 fn drawn_value(series: &Series) -> Value {
     let kind = Kind::of(&series.name);
     let mut table = table_of([
@@ -316,7 +317,7 @@ fn drawn_value(series: &Series) -> Value {
     Value::Table(table)
 }
 
-/// The share of the time in which each reason held.
+/// Returns the share of the time in which each throttle reason was active.
 fn shares(series: &Series) -> Value {
     let shares = bit_shares(series).0.into_iter().map(|(bit, share)| (throttle_reason(bit), share.into()));
     Value::Table(shares.collect())
@@ -334,7 +335,7 @@ fn series_value(series: &Series) -> Value {
         ("values", series.values.clone().into()),
     ]);
     let (min, max) = figures.range.unzip();
-    // Of a counter these are rates a second, of flags they say nothing.
+    // These are rates per second for a counter, and meaningless for flags.
     let figures = [("min", min), ("mean", figures.mean), ("max", max), ("last", figures.last)];
     let figures: Table =
         figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();

@@ -1,4 +1,4 @@
-//! The answer to `tune`.
+//! The output of `tune`.
 
 use super::contrast::change;
 use super::document::table_of;
@@ -10,62 +10,62 @@ use crate::record::{RunId, Table, Value};
 /// A round of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// How many configurations were in it, the base among them.
+    /// Number of configurations, including the base.
     pub configurations: usize,
-    /// How many attempts each of them has at its end, at least.
+    /// Least number of attempts that each configuration has at the end of the round.
     pub attempts: usize,
-    /// How many attempts were executed for it; the others were there before.
+    /// Number of attempts executed for this round; the others existed before.
     pub executed: usize,
 }
 
-/// A configuration that is not in the last round.
+/// A configuration that was eliminated before the last round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gone {
-    /// Its run, and that one's short id; none where it cannot be a run.
+    /// Its run and the run's short id; `None` if it cannot be a run.
     pub run: Option<(RunId, String)>,
-    /// In what it differs from the base.
+    /// The fields in which it differs from the base.
     pub changes: Table,
-    /// The round after which it went, from 1; 0 where it began none.
+    /// The last round that it took part in, from 1; 0 if none.
     pub round: usize,
-    /// Why it went.
+    /// Why it was eliminated.
     pub why: String,
 }
 
-/// What the best configuration and the base have learned, by their means.
+/// The mean outcome of the best configuration and of the base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
-    /// The metric that tells.
+    /// The outcome metric.
     pub metric: String,
-    /// Of the best configuration.
+    /// Mean of the best configuration.
     pub best: f64,
-    /// Of the base.
+    /// Mean of the base.
     pub base: f64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    /// The configurations of the last round that are fast enough, the base among them.
+    /// The configurations of the last round that are fast enough, including the base.
     pub ranking: Ranking,
-    /// The short id of the run from which it began.
+    /// The short id of the base's run.
     pub base: String,
-    /// Which time is bounded, and by how large a share it may be above the base's.
+    /// The bounded time metric, and the largest allowed increase over the base as a share.
     pub slower_at_most: Option<(String, f64)>,
-    /// The limits that the fresh attempts of the first configuration miss, each with what they have.
+    /// The limits that new attempts of the first configuration miss, each with the measured value.
     pub missed: Vec<String>,
-    /// What the first configuration has learned beside the base; none where neither says.
+    /// Outcome of the first configuration and of the base; `None` if neither has one.
     pub learned: Option<Learned>,
-    /// What was searched, a line for each field.
+    /// The searched fields, one line each.
     pub searched: Vec<String>,
-    /// What was not searched, and why.
+    /// Fields that were not searched, with the reasons.
     pub not_searched: Vec<String>,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// The configurations that were left behind.
+    /// The eliminated configurations.
     pub gone: Vec<Gone>,
 }
 
-/// What was searched and how, the configurations of the last round, and what became of the others.
+/// Returns the search space, the rounds, the ranking of the last round and the eliminated configurations as text.
 pub fn tuning_text(tuning: &Tuning) -> String {
     let mut text = format!("searched from {}: {}\n", tuning.base, tuning.searched.join("; "));
     text.push_str(&not_searched_text(&tuning.not_searched));
@@ -87,19 +87,19 @@ pub fn tuning_text(tuning: &Tuning) -> String {
     text
 }
 
-/// What two have learned, shares in points: `accuracy 0.8828 (0.8883 at the base, -0.55 points)`.
+/// Compares two outcomes; shares in points: `accuracy 0.8828 (0.8883 at the base, -0.55 points)`.
 fn learned_text(metric: &str, best: f64, base: f64) -> String {
     let change = change(metric, "", Some(base), Some(best)).map(|text| format!(", {text}")).unwrap_or_default();
     let (best, base) = (significant(best), significant(base));
     format!("what #1 learned: {metric} {best} ({base} at the base{change})\n")
 }
 
-/// What is not searched, and what was left behind before the first round.
+/// Returns the fields that are not searched, and configurations eliminated before the first round, as text.
 pub fn left_behind_text(not_searched: &[String], gone: &[Gone]) -> String {
     format!("{}{}", not_searched_text(not_searched), gone_text(gone))
 }
 
-/// The same as a document's members.
+/// Returns both as a document's members.
 pub fn left_behind_value(not_searched: &[String], gone: &[Gone]) -> Table {
     table_of([("not_searched", not_searched.to_vec().into()), ("gone", gone_value(gone))])
 }
@@ -133,7 +133,7 @@ fn gone_value(all: &[Gone]) -> Value {
     Value::List(gone.collect())
 }
 
-/// What differs, by the last words of the names: `batch_size 32, precision bf16`.
+/// Lists changes by the last component of their names: `batch_size 32, precision bf16`.
 fn changes_text(changes: &Table) -> String {
     let one = |(name, value): (&String, &Value)| {
         format!("{} {value}", name.rsplit_once('.').map_or(name.as_str(), |(_, last)| last))
@@ -141,17 +141,17 @@ fn changes_text(changes: &Table) -> String {
     changes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Why one went that was slower than allowed.
+/// Returns the reason for eliminating a configuration that exceeds the time limit.
 pub fn too_slow(time: &str, share: f64) -> String {
     format!("{} {time}, slower than allowed", percent(share))
 }
 
-/// Why one went that was not among the better half.
+/// Returns the reason for eliminating a configuration outside the better half.
 pub fn behind(better: usize) -> String {
     format!("{} {} better", count(better, "candidate"), if better == 1 { "is" } else { "are" })
 }
 
-/// The same as a document.
+/// Returns the result of a search as a document's members.
 pub fn tuning_value(tuning: &Tuning) -> Table {
     let mut members = best_value(&tuning.ranking);
     let rounds = tuning.rounds.iter().map(|round| {
@@ -180,7 +180,7 @@ pub fn tuning_value(tuning: &Tuning) -> Table {
     members
 }
 
-/// What was searched of one field: `batch_size 16, 64, 128 (32 at the base)`.
+/// Describes the searched values of a field: `batch_size 16, 64, 128 (32 at the base)`.
 pub fn searched_text(field: &str, values: &[Value], base: Option<&Value>) -> String {
     let name = field.rsplit_once('.').map_or(field, |(_, last)| last);
     let values: Vec<String> = values.iter().map(Value::to_string).collect();
@@ -188,7 +188,7 @@ pub fn searched_text(field: &str, values: &[Value], base: Option<&Value>) -> Str
     format!("{name} {} ({base} at the base)", values.join(", "))
 }
 
-/// How many configurations were not drawn.
+/// Describes how many configurations were not drawn.
 pub fn drawn_text(left: usize) -> String {
     format!("{} more (--candidates allows more)", count(left, "configuration"))
 }

@@ -1,16 +1,16 @@
-//! The units in which readings are shown: those of the record, made so large that numbers stay short.
+//! Units for display: those of the record, with prefixes that keep numbers short.
 
 use super::number::significant;
 use crate::analysis::Kind;
 
-/// A unit, and what a value in the record's unit is multiplied with.
+/// A display unit, and the factor from the record's unit to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shown {
     pub(super) unit: String,
     pub(super) factor: f64,
 }
 
-/// The unit for values of which the largest is given: of counters, that of their rate.
+/// Returns the display unit for values up to `largest`; for a counter that of its rate.
 pub(super) fn shown(unit: &str, kind: Kind, largest: f64) -> Shown {
     let is_rate = kind == Kind::Counter;
     let (unit, factor) = match unit {
@@ -25,7 +25,7 @@ pub(super) fn shown(unit: &str, kind: Kind, largest: f64) -> Shown {
     Shown { unit: if is_rate { format!("{unit}/s") } else { unit.to_owned() }, factor }
 }
 
-/// A number of bytes in binary units.
+/// Formats a number of bytes with a binary prefix.
 pub(super) fn bytes(value: f64) -> String {
     let shown = shown("B", Kind::Level, value);
     format!("{} {}", significant(value * shown.factor), shown.unit)
@@ -33,7 +33,7 @@ pub(super) fn bytes(value: f64) -> String {
 
 const KIB: f64 = 1024.0;
 
-/// The largest unit of which there is at least one.
+/// Returns the largest unit in which the value is at least 1.
 fn fitting(largest: f64, units: &[(&'static str, f64)]) -> (&'static str, f64) {
     let fits = units.iter().rev().find(|(_, size)| largest.abs() >= *size).or(units.first());
     fits.map_or(("", 1.0), |(unit, size)| (*unit, 1.0 / size))

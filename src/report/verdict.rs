@@ -1,4 +1,4 @@
-//! What reruns have shown, as text and as a document.
+//! Verdicts of reruns, as text and as a document.
 
 use super::difference::{fields_value, parts_value};
 use super::document::table_of;
@@ -11,7 +11,7 @@ use crate::analysis::{
 };
 use crate::record::{AttemptId, RunId, Sealed, Table, Value};
 
-/// The verdict, each rerun if there are several, and the tests of metrics.
+/// Returns the verdict, each rerun if there are several, and the tests of metrics.
 pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, reruns: &[(AttemptId, RunId)]) -> String {
     let named: Vec<String> = reruns.iter().map(|(id, _)| id.0.prefix(8)).collect();
     let mut text = match verdict.grade {
@@ -32,14 +32,14 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
             .map(|(judged, name)| vec![name.clone(), judged.grade.name().to_owned(), verdict.detail_of(judged)]);
         text.push_str(&columns(&["RERUN", "VERDICT", "WHY"], rows));
     }
-    // What differs is in the records of the two.
+    // The attempts of a drifted rerun can be compared in detail.
     let mut drifted = verdict.reruns.iter().zip(&named).filter(|(judged, _)| judged.grade == Grade::Drifted);
     if let (Grade::Drifted, Some((_, drifted))) = (verdict.grade, drifted.next()) {
         text.push_str(&format!("`ledger diff {} {drifted}` compares the two attempts\n", original.0.prefix(8)));
     }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {
-            // Equal bits are within any margin, and that is no test.
+            // Equal bits are within any margin without a test.
             let p = match one.p {
                 Some(0.0) => "same".to_owned(),
                 p => p.map_or_else(|| "-".to_owned(), probability),
@@ -53,7 +53,7 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     text
 }
 
-/// What was compared, and was the same: what there was none of is not told.
+/// Describes what was compared and is equal; kinds without any item are left out.
 fn compared(sealed: &Sealed) -> String {
     let curves = sealed.series.iter().filter(|series| is_computed(series)).count();
     let all = [(curves, "curve"), (sealed.attempt.digests.len(), "digest"), (compared_metrics(sealed), "metric")];
@@ -67,7 +67,7 @@ fn compared(sealed: &Sealed) -> String {
     }
 }
 
-/// The verdict as a document's members.
+/// Returns the verdict as a document's members.
 pub fn verdict_value(
     verdict: &Verdict,
     original: AttemptId,

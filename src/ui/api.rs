@@ -1,4 +1,4 @@
-//! Questions of the page: which reading commands there are, how a query becomes arguments, and how the answer comes back.
+//! The page's API: the available read-only commands, conversion of queries to arguments, and their responses.
 
 use super::kept::{self, Kept};
 use crate::record::Value;
@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-/// What a question may be: the command, what it takes by its place, and its options. Every one of them only reads.
+/// The available commands: name, positional arguments and options. All of them only read.
 const COMMANDS: [(&str, &[&str], &[&str]); 12] = [
     ("ls", &[], &["limit", "skip", "where", "model", "experiment", "outcome", "sort", "columns", "hidden"]),
     ("names", &[], &[]),
@@ -26,14 +26,14 @@ const COMMANDS: [(&str, &[&str], &[&str]); 12] = [
     ("why", &["a", "b"], &[]),
     ("watch", &[], &[]),
 ];
-/// Options that are set or not.
+/// Options without a value.
 const FLAGS: [&str; 4] = ["hidden", "dominated", "stdout", "stderr"];
-/// So many questions are answered at once; others wait.
+/// Commands that run at the same time; others wait.
 const AT_ONCE: usize = 4;
-/// No answer is longer: a page could not show it.
+/// Largest response in bytes; a page could not show a larger one.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What answers: this program.
+/// Answers requests by running this program.
 pub(super) struct Api {
     program: PathBuf,
     ledger: PathBuf,
@@ -41,15 +41,15 @@ pub(super) struct Api {
     kept: Kept,
 }
 
-/// An answer, ready to be sent.
+/// A response, ready to be sent.
 #[derive(Clone)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// One JSON document.
     pub(super) body: Vec<u8>,
-    /// What a person types for the same answer.
+    /// The shell command that gives the same response.
     pub(super) command: String,
-    /// What the command said beside its answer.
+    /// The command's standard error.
     pub(super) notes: String,
 }
 
@@ -63,7 +63,7 @@ impl Api {
         &self.ledger
     }
 
-    /// Answers `GET /api/COMMAND?QUERY`. One that nobody waits for any more is stopped.
+    /// Answers `GET /api/COMMAND?QUERY`. The command is stopped if the client disconnects.
     pub(super) async fn answer(&self, command: &str, query: &str) -> Answer {
         let arguments = match arguments(command, query) {
             Ok(arguments) => arguments,
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-/// The arguments of a question. Values stand behind `=` or behind `--`, so that none is taken for an option.
+/// Converts a query to arguments. Values follow `=` or `--`, so that none is parsed as an option.
 fn arguments(command: &str, query: &str) -> Result<Vec<String>, (StatusCode, String)> {
     let known = COMMANDS.iter().find(|(name, ..)| *name == command);
     let Some((name, places, options)) = known else {
@@ -156,7 +156,7 @@ fn arguments(command: &str, query: &str) -> Result<Vec<String>, (StatusCode, Str
     Ok(arguments)
 }
 
-/// The text of a part of a query; none if it is no UTF-8.
+/// Decodes a part of a query; `None` if it is not valid UTF-8 or contains NUL.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -173,7 +173,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// The same question as a person types it in a shell.
+/// Returns the same command as typed in a shell.
 fn typed(ledger: &Path, arguments: &[String]) -> String {
     let quoted = |word: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:~%+@".contains(c);
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_becomes_arguments_that_no_value_escapes() {
+    fn values_of_a_query_are_never_parsed_as_options() {
         let of = |command, query| arguments(command, query).map_err(|(status, _)| status.as_u16());
         let words = |words: &[&str]| Ok(words.iter().map(|word| (*word).to_owned()).collect());
         assert_eq!(of("show", "id=latest"), words(&["show", "--", "latest"]));

@@ -1,13 +1,14 @@
-//! Who is let in: the token of the address, the cookie that it is exchanged for, and the names by which the server may be called.
+//! Access control: the token in the address, the session cookie that it is exchanged for, and the accepted host names.
 //!
-//! Every user of a machine reaches its loopback interface, and so does every page that a browser shows. So a request needs the cookie, and must name
-//! this machine as its host: a page elsewhere that has its own name point here (DNS rebinding) names itself.
+//! Every user of a machine reaches its loopback interface, and so does every page in a browser.
+//! Therefore a request needs the cookie and must name this machine as its host.
+//! A foreign page whose name resolves to this machine (DNS rebinding) names itself as the host.
 
 use crate::record::Digest;
 use hyper::header::{COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
 use std::io::Read;
 
-/// What the server and the browser know, and nobody else.
+/// The secrets shared by the server and the browser.
 #[derive(Clone, Debug)]
 pub struct Key {
     token: String,
@@ -15,7 +16,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A new one.
+    /// Creates a new key.
     ///
     /// # Errors
     /// If the system has no random bytes.
@@ -30,28 +31,28 @@ impl Key {
         Self { token: derived("ledger ui token"), session: derived("ledger ui session") }
     }
 
-    /// What the address holds.
+    /// Returns the token in the address.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Cookies do not know ports: servers on several ports would take each other's.
+    /// Returns the cookie's name. It depends on the session, because cookies are shared by all ports of a host.
     fn cookie(&self) -> String {
         format!("ledger_{}", Digest::of(self.session.as_bytes()).prefix(8))
     }
 
-    /// The header that gives the browser its cookie. It is sent to nobody else, not even by a link of another page, and no script reads it.
+    /// Returns the header that sets the cookie. Other sites, links from other pages and scripts cannot use the cookie.
     pub(super) fn set_cookie(&self) -> String {
         format!("{}={}; HttpOnly; SameSite=Strict; Path=/", self.cookie(), self.session)
     }
 
-    /// Whether a query has the token.
+    /// Whether a query contains the token.
     pub(super) fn opens(&self, query: &str) -> bool {
         let mut given = query.split('&').filter_map(|pair| pair.strip_prefix("token="));
         given.any(|token| is_same(token, &self.token))
     }
 
-    /// Whether a request has the cookie.
+    /// Whether a request contains the cookie.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
         let name = self.cookie();
         let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -60,13 +61,13 @@ impl Key {
     }
 }
 
-/// Compares in a time that does not depend on where two texts differ.
+/// Compares two texts in constant time.
 fn is_same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
-/// Whether a request calls this machine by a name that only means this machine, and comes from a page of this server if it comes from one. A port
-/// may be any: that of a forwarded one is not ours.
+/// Whether a request names the loopback interface as its host, and comes from this server's pages if from any.
+/// Any port is accepted, because a forwarded port differs from the server's.
 pub(super) fn is_addressed_here(headers: &HeaderMap) -> bool {
     let Some(host) = text(headers, &HOST) else { return false };
     let is_here = is_loopback(host);
@@ -78,7 +79,7 @@ pub(super) fn is_addressed_here(headers: &HeaderMap) -> bool {
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut all = headers.get_all(name).iter();
     let first = all.next()?.to_str().ok();
-    // A second one is nobody's mistake.
+    // A repeated header is an attack and not accepted.
     if all.next().is_some() { Some("") } else { first }
 }
 
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_and_the_cookie_open() {
+    fn only_the_token_and_the_cookie_give_access() {
         let (key, other) = (Key::of(b"a"), Key::of(b"b"));
         assert!(key.opens(&format!("token={}", key.token())) && key.opens(&format!("x=1&token={}", key.token())));
         for query in ["", "token=", &format!("token={}", other.token()), &format!("token={}0", key.token())] {
@@ -112,12 +113,12 @@ mod tests {
         for cookie in [pair(&other), forged, format!("{}=", key.cookie()), key.token().to_owned()] {
             assert!(!key.is_in(&headers(&[("cookie", &cookie)])), "{cookie}");
         }
-        // What the address holds is not what the cookie holds.
+        // The token is not part of the cookie.
         assert!(!key.set_cookie().contains(key.token()));
     }
 
     #[test]
-    fn a_request_for_another_name_is_not_for_this_server() {
+    fn requests_with_a_foreign_host_or_origin_are_refused() {
         for host in ["127.0.0.1:8080", "localhost:1", "localhost", "[::1]:80", "[::1]", "LOCALHOST:80"] {
             assert!(is_addressed_here(&headers(&[("host", host)])), "{host}");
         }

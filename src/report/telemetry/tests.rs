@@ -6,7 +6,7 @@ const TENTH: u64 = 100_000_000;
 
 fn series(name: &str, unit: &str, value: impl Fn(f64) -> f64, (from, to): (u32, u32)) -> Series {
     let mut series = Series::new(name, unit, Axis::TimeNs);
-    // Nothing was read between 12 and 15 s.
+    // There are no samples between 12 and 15 s.
     for tick in (from..to).filter(|tick| !(120..150).contains(tick)) {
         series.push(u64::from(tick) * TENTH + 1_234, value(f64::from(tick) / 10.0));
     }
@@ -20,7 +20,7 @@ fn telemetry_text(telemetry: &Telemetry) -> String {
     table.text(telemetry)
 }
 
-/// Twenty seconds of as many GPUs: idle, two epochs with an evaluation after each, a look ten times a second.
+/// Twenty seconds of several GPUs: idle, then two epochs with an evaluation after each, sampled at 10 Hz.
 pub(in crate::report) fn synthetic(gpus: u32) -> Telemetry {
     let busy = |t: f64| if (2.0..18.0).contains(&t) && !(9.0..10.0).contains(&t) { 1.0 } else { 0.0 };
     let mut all = Vec::new();
@@ -81,7 +81,7 @@ pub(in crate::report) fn synthetic(gpus: u32) -> Telemetry {
     }
 }
 
-/// Three points of each kind, one of them not finite.
+/// A few points of each kind of series, some of them not finite.
 fn short() -> Telemetry {
     let mut telemetry = synthetic(0);
     let mut put = |name: &str, unit: &str, axis: Axis, points: &[(u64, f64)]| {
@@ -141,7 +141,7 @@ fn the_table_shows_curves_gaps_and_rates() {
 }
 
 #[test]
-fn series_over_steps_have_a_table_of_their_own_and_nothing_is_said_where_nothing_is() {
+fn series_over_steps_have_their_own_table_and_empty_sections_are_left_out() {
     let mut telemetry = short();
     telemetry.facts = Table::new();
     telemetry.unread.clear();
@@ -196,6 +196,6 @@ fn the_document_holds_points_figures_and_reasons() {
 }
 
 #[test]
-fn bits_have_names() {
+fn throttle_bits_have_names() {
     assert_eq!([0, 2, 8, 9].map(throttle_reason), ["idle", "sw_power_cap", "display_clocks", "bit_9"]);
 }
