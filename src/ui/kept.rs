@@ -1,4 +1,4 @@
-//! Answers to questions about sealed attempts, which hold until the ledger's file changes.
+//! Caches responses about sealed attempts until the ledger's file changes.
 
 use super::api::Answer;
 use std::collections::HashMap;
@@ -6,23 +6,23 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Commands whose answer follows from the ledger's file alone. Others tell of running attempts.
+/// Commands whose response depends only on the ledger's file; others also depend on running attempts.
 const COMMANDS: [&str; 6] = ["names", "best", "pareto", "effects", "diff", "why"];
-/// All kept answers together have at most this many bytes.
+/// Most bytes of all cached responses together.
 const MOST_BYTES: usize = 32 << 20;
-/// A file that changed more recently may change once more without another time.
+/// A file that changed more recently may change again within the resolution of its time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Length and time of the ledger's file; none where it cannot be looked at.
+/// Length and modification time of the ledger's file; `None` if they cannot be read.
 pub(super) type Stamp = Option<(u64, SystemTime)>;
 
-/// The length and time of the ledger's file now.
+/// Returns the current length and time of the ledger's file.
 pub(super) fn stamp(ledger: &Path) -> Stamp {
     let file = ledger.join("ledger.redb").metadata().ok()?;
     Some((file.len(), file.modified().ok()?))
 }
 
-/// The answers by their arguments.
+/// Cached responses by their arguments.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<Answers>);
 
@@ -34,13 +34,13 @@ struct Answers {
 }
 
 impl Kept {
-    /// The answer to a question that was asked before, of the same file.
+    /// Returns a cached response for the same state of the file.
     pub(super) fn find(&self, arguments: &[String], now: Stamp) -> Option<Answer> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answers.by.get(arguments).filter(|_| now.is_some() && answers.of == now).cloned()
     }
 
-    /// Keeps an answer. `before` is the length and time of the file before the question was asked.
+    /// Caches a response. `before` is the state of the file before the command ran.
     pub(super) fn keep(&self, arguments: &[String], answer: &Answer, before: Stamp) {
         let is_settled = before.and_then(|(_, changed)| changed.elapsed().ok()).is_some_and(|age| age >= SETTLED);
         let is_kept = arguments.first().is_some_and(|command| COMMANDS.contains(&command.as_str()));
@@ -63,7 +63,7 @@ mod tests {
     use hyper::StatusCode;
 
     #[test]
-    fn an_answer_holds_until_the_file_changes() {
+    fn a_cached_response_is_valid_until_the_file_changes() {
         let answer = |size: usize| Answer {
             status: StatusCode::OK,
             body: vec![b'x'; size],
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!((size("best --model=a", new), size("best --model=a", None)), (None, None));
         kept.keep(&ask("effects"), &answer(4), new);
         assert_eq!((size("best --model=a", new), size("effects", new)), (None, Some(4)), "the file is another one");
-        // Of running attempts, of a file that may change within its time, and a refusal.
+        // Not cached: running attempts, a file that may change within its time's resolution, and a refusal.
         kept.keep(&ask("ls"), &answer(5), new);
         kept.keep(&ask("names"), &answer(5), at(2, 0));
         kept.keep(&ask("why"), &Answer::refused(StatusCode::BAD_REQUEST, "no"), new);

@@ -1,7 +1,7 @@
-//! What changes while a page is open: one stream of events for each page, from one look at the ledger for all of them.
+//! Live updates: a stream of events for each open page, from one shared observer of the ledger.
 //!
-//! Looks at sizes and times of files alone until one of them changes, then asks the command again. Events hold the whole state, so that a page that
-//! lost its connection needs none of those before.
+//! The observer checks sizes and times of files, and runs the command only after a change.
+//! Events contain the whole state, so that a page that reconnects needs no earlier events.
 
 use super::api::Api;
 use super::kept;
@@ -12,25 +12,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often files are looked at.
+/// Interval between checks of the files.
 const LOOK: Duration = Duration::from_millis(300);
-/// Journals of Slurm tasks lie elsewhere and are looked for so often, whether anything changed or not.
+/// Largest interval between commands: journals of Slurm tasks are elsewhere, so their changes are not seen.
 const ANYWAY: Duration = Duration::from_secs(5);
-/// After so long without an event a page is told that the server is there.
+/// After this time without an event, a page gets a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// What all pages are shown.
+/// The state that all pages show.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Grows with every change.
+    /// Increases with every change.
     number: u64,
-    /// The document of `watch`, on one line.
+    /// The JSON document of `watch`, in one line.
     running: String,
-    /// How many attempts are sealed.
+    /// Number of sealed attempts.
     sealed: Option<u64>,
 }
 
-/// The state, looked at while anybody listens.
+/// The shared state, updated while a page is open.
 pub(super) struct Live {
     state: watch::Sender<State>,
 }
@@ -45,7 +45,7 @@ impl Live {
         self.state.receiver_count() > 0
     }
 
-    /// Looks at the ledger as long as the server lives.
+    /// Observes the ledger until the server ends.
     pub(super) async fn look(self: Arc<Self>, api: Arc<Api>) {
         let (mut before, mut asked): (Option<Stamp>, Option<Instant>) = (None, None);
         loop {
@@ -78,7 +78,7 @@ impl Live {
         });
     }
 
-    /// Sends events until the page goes away.
+    /// Sends events until the page closes.
     pub(super) async fn tell(&self, mut to: Sender<Bytes>) {
         let mut state = self.state.subscribe();
         let mut told = State::default();
@@ -106,7 +106,7 @@ impl Live {
     }
 }
 
-/// Sizes and times of the files that change when an attempt goes on or is sealed.
+/// Sizes and times of the files that change when an attempt makes progress or is sealed.
 #[derive(Debug, PartialEq)]
 struct Stamp {
     store: kept::Stamp,
@@ -123,12 +123,12 @@ impl Stamp {
     }
 }
 
-/// A JSON document without line breaks, which end an event's data. Within a JSON text there are none but between its parts.
+/// Joins the lines of a JSON document, because a line break ends an event's data. JSON strings contain no line breaks.
 fn one_line(json: &[u8]) -> String {
     String::from_utf8_lossy(json).lines().map(str::trim_start).collect()
 }
 
-/// The number of attempts in the document of `ls`.
+/// Returns the number of attempts in the document of `ls`.
 fn total(json: &[u8]) -> Option<u64> {
     let value = crate::wire::from_json(std::str::from_utf8(json).ok()?).ok()?;
     value.as_table()?.get("total")?.as_int()?.try_into().ok()

@@ -1,7 +1,8 @@
-//! A local page over the ledger: an HTTP server on the loopback interface or a Unix socket.
+//! A local web page for the ledger: an HTTP server on the loopback interface or a Unix socket.
 //!
-//! It answers nothing by itself. Each question of the page is a reading command of this program, started anew with `--json`, so that the page and
-//! the terminal cannot disagree, and the ledger is open only while a question is answered. Must not write, and must not serve a file of the disk.
+//! It computes nothing itself. Each request runs a read-only command of this program with `--json`.
+//! So the page and the terminal cannot disagree, and the ledger is open only during a request.
+//! Must not write, and must not serve files from disk.
 
 mod api;
 mod door;

@@ -1,4 +1,4 @@
-//! The page's files, which are a part of the program.
+//! The page's files, which are embedded in the program.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -37,17 +37,17 @@ const FILES: &[File] = files![
     "timeline.js" "text/javascript; charset=utf-8",
 ];
 
-/// The file at a path; `/` is the page itself.
+/// Returns the file at a path; `/` is `index.html`.
 pub(super) fn file(path: &str) -> Option<&'static File> {
     let name = path.strip_prefix('/')?;
     let name = if name.is_empty() { "index.html" } else { name };
     FILES.iter().find(|file| file.path == name)
 }
 
-/// The same content by gzip.
+/// Compresses content with gzip.
 pub(super) fn zipped(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    // A vector takes everything.
+    // Writing to a vector does not fail.
     let _ = encoder.write_all(content);
     encoder.finish().unwrap_or_default()
 }

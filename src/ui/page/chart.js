@@ -60,7 +60,7 @@ export class Chart {
     this.watch();
   }
 
-  /** Shows lines `{name, colour, points: [[x, y], …], band: [[x, least, most], …], width, faint, step}` or `bars`, from one x to another. */
+  /** Shows lines `{name, colour, points: [[x, y], …], band: [[x, least, most], …], width, faint, step}` or `bars`, over a range of x. */
   set(lines, range, bars = null) {
     Object.assign(this, { lines, range, bars });
     const rows = lines.filter((line) => !line.faint).map((line) => {
@@ -246,7 +246,7 @@ export class Chart {
     let isOpen = false, before = null;
     for (const [x, value] of line.points) {
       if (!usable(value)) {
-        // NaN and infinity part the line and have a mark at the edge; a gap has none.
+        // NaN and infinity interrupt the line and have a mark at the edge; a gap has none.
         if (value != null) context.fillText(value === -Infinity ? '−∞' : value === Infinity ? '∞' : '×', this.x(x), TOP);
         isOpen = false;
         continue;

@@ -2,7 +2,7 @@
 
 import { el, replace } from './dom.js';
 
-/** A field; `names()` gives what can be typed, `done(text)` is called with Enter or when the field is left. */
+/** A field; `names()` returns the completions, `done(text)` is called with Enter or when the field is left. */
 export function completed({ label, value, placeholder, names, done }) {
   const list = el('ul', { class: 'choices', role: 'listbox', id: `c${Math.random().toString(36).slice(2)}`, hidden: true });
   const input = el('input', { type: 'text', value, placeholder, spellcheck: 'false', autocomplete: 'off', role: 'combobox', 'aria-expanded': 'false', 'aria-controls': list.id, 'aria-autocomplete': 'list' });

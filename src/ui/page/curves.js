@@ -21,7 +21,7 @@ export function smoothed(all, share) {
   });
 }
 
-/** Lines as one: for each column of a range `[x, mean, least, most]` over the lines. Between its points a line is straight; where one is not finite, there is no mean. */
+/** Merges lines: for each column of a range, `[x, mean, least, most]` over the lines. Lines are interpolated between points; a column without a value of each line has none. */
 export function band(lines, [from, to]) {
   const columns = Math.min(200, Math.max(...lines.map((line) => line.length)));
   const width = (to - from) / columns || 1;
@@ -39,20 +39,20 @@ export function band(lines, [from, to]) {
       const next = line.findIndex((point) => point[0] >= x);
       return next < 1 || line[next - 1][1] == null || line[next][1] == null ? [] : [between(line, x, 0, 1)];
     });
-    // Where a line has ended or has a gap, the others are another sample.
+    // Where a line has ended or has a gap, the mean of the others would be of another sample.
     if (values.some((own) => own.length === 0)) return [x, null, null, null];
     const means = values.map((own) => own.reduce((sum, value) => sum + value, 0) / own.length);
     return [x, means.reduce((sum, value) => sum + value, 0) / means.length, Math.min(...values.flat()), Math.max(...values.flat())];
   });
 }
 
-/** When steps ended, as `[step, seconds]` from the phases of rank 0. Merged phases hold several steps; the last one ends with step `last`. */
+/** End times of steps, as `[step, seconds]` from the phases of rank 0. Merged phases contain several steps; the last one ends with step `last`. */
 function stepTimes(phases, last) {
   const own = (phases ?? []).filter((phase) => phase.name === 'step' && phase.rank === 0 && phase.stop_s != null);
   return own.flatMap((phase, at) => [[phase.index - 1, phase.start_s], [own[at + 1] ? own[at + 1].index - 1 : Math.max(phase.index, last), phase.stop_s]]);
 }
 
-/** Linear between known pairs, and beyond the ends the nearest one. `from` and `to` are 0 or 1: the side that is given, and the other. */
+/** Interpolates linearly between pairs; beyond the ends it takes the nearest one. `from` and `to` (0 or 1) are the indices of the given and the returned element. */
 function between(pairs, value, from, to) {
   const next = pairs.findIndex((pair) => pair[from] >= value);
   if (next <= 0) return pairs.at(next)[to];

@@ -1,4 +1,4 @@
-// A table of which only the rows in sight exist: pages of rows are loaded as one scrolls.
+// A table that renders only the visible rows and loads pages of rows while scrolling.
 
 import { el, number } from './dom.js';
 
@@ -9,7 +9,7 @@ const SETTLE_MS = 80;
 const RETRY_MS = 2000;
 
 export class VirtualTable {
-  /** `columns` are [head, what to sort by, cell of a row]; `load(skip, limit, signal)` returns `{rows, matching}`. */
+  /** `columns` are [head, sort key, cell of a row]; `load(skip, limit, signal)` returns `{rows, matching}`. */
   constructor({ columns, load, sort, onSort, select, selected, group, count }) {
     Object.assign(this, { columns, load, sort, onSort, select, selected, group, count, pages: new Map(), matching: 0 });
     const head = ([name, field]) => {
