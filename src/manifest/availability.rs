@@ -1,20 +1,20 @@
-//! What the manifest can say but this version cannot do: one table, from which later versions take rows away.
+//! Values that are valid in a manifest but not supported by this version, as a table that shrinks with later versions.
 
 use super::table::{SMALL_MODELS, WHOLE_MODELS};
 use crate::record::Table;
 
-/// Some values of a key that this version refuses, for some models of the built-in trainer.
+/// Values of a field that this version refuses, for some models of the built-in trainer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
-    /// The field's dotted name.
+    /// Dotted name of the field.
     field: &'static str,
-    /// The values.
+    /// The refused values.
     values: &'static [&'static str],
-    /// The models.
+    /// The models for which they are refused.
     models: &'static [&'static str],
-    /// What is refused, with `{value}` for the value.
+    /// Description of the feature, with `{value}` for the value.
     doing: &'static str,
-    /// What to write instead.
+    /// The value to use instead.
     instead: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub(super) const REFUSALS: &[Refusal] = &[
     },
 ];
 
-/// The values that this version cannot use for this model of the built-in trainer: each field, and why.
+/// Returns the fields of a configuration that this version refuses for a model of the built-in trainer, with reasons.
 pub(super) fn refused_values(config: &Table, model: &str) -> Vec<(&'static str, String)> {
     let mut refused = Vec::new();
     for refusal in REFUSALS {

@@ -1,20 +1,20 @@
-//! Files and folders of the host that a manifest brings into a container.
+//! Files and folders of the host that a manifest makes visible in a container.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// A path of the host that is visible in a container.
+/// A host path that is visible in a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bind {
-    /// Where it lies on the host.
+    /// Path on the host.
     pub source: PathBuf,
-    /// Where it appears inside: a full path.
+    /// Absolute path in the container.
     pub target: PathBuf,
-    /// Whether the run may write there.
+    /// Whether the run may write to it.
     pub is_writable: bool,
 }
 
-/// Folders of an image that a bind may not hide, and what is below those that the kernel fills.
+/// Folders of an image that a bind may not hide. [`KERNEL`] lists folders below which no bind is allowed either.
 const SYSTEM: [&str; 14] = [
     "/",
     "/bin",
@@ -34,10 +34,10 @@ const SYSTEM: [&str; 14] = [
 const KERNEL: [&str; 5] = ["/.ledger", "/.singularity.d", "/dev", "/proc", "/sys"];
 
 impl Bind {
-    /// Reads `HOST[:INSIDE][:ro|:rw]`; a relative path of the host starts at that folder.
+    /// Parses `HOST[:INSIDE][:ro|:rw]`. A relative host path is relative to `directory`.
     ///
     /// # Errors
-    /// What is wrong with the text, to stand behind the key's name.
+    /// The fault, phrased to follow the key's name.
     pub fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("has `{text}`, {why}"));
         let mut words: Vec<&str> = text.split(':').collect();
@@ -63,7 +63,7 @@ impl Bind {
     }
 }
 
-/// As a manifest has it, with nothing left out.
+/// Writes all parts, in the manifest's syntax.
 impl fmt::Display for Bind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let access = if self.is_writable { "rw" } else { "ro" };
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bind_is_read_only_and_at_its_own_path_unless_it_says_otherwise() {
+    fn a_bind_is_read_only_at_the_same_path_by_default() {
         let read = |text: &str| Bind::parse(text, Path::new("/m")).map(|bind| bind.to_string());
         let cases = [
             ("/usr/local/cuda", "/usr/local/cuda:/usr/local/cuda:ro"),

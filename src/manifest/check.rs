@@ -1,4 +1,4 @@
-//! One value against one field: its type, its range, its canonical form.
+//! Checks a value against a field: type, range, canonical form.
 
 use super::bind::Bind;
 use super::document::{Content, Node};
@@ -8,19 +8,20 @@ use super::table::{FIELDS, sections};
 use crate::record::Value;
 use std::path::Path;
 
-/// What the checks of single values have to know of the whole manifest.
+/// Context of the whole manifest for checks of single values.
 #[derive(Clone, Copy)]
 pub(super) struct Checker<'a> {
-    /// The manifest's text, to show what was found as it was written.
+    /// The manifest's text, to quote values as written.
     pub(super) text: &'a str,
-    /// Whether `[program]` brings a program, so that names of models and data are free.
+    /// Whether the manifest has `[program]`, so that names of models and data are free.
     pub(super) program: bool,
 }
 
 impl Checker<'_> {
-    /// The value in the form that the field's kind gives it, or what is wrong with it.
+    /// Returns the value in the canonical form of the field's kind, or what is wrong with it.
     ///
-    /// Equal meanings become equal values: `1` for a real number is `1.0`, a seed is its decimal digits, `-0.0` is `0.0`.
+    /// Values with the same meaning become equal: for a real field `1` becomes `1.0`, a seed becomes its decimal digits,
+    /// and `-0.0` becomes `0.0`.
     pub(super) fn scalar(&self, name: &str, kind: Kind, node: &Node) -> Result<Value, String> {
         let wrong = || Err(format!("{name} is {} (it must be {kind})", self.found(node)));
         match (kind, &node.content) {
@@ -113,7 +114,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A list of texts, each with its node; none may be empty where `filled` says so.
+    /// Returns the texts of a list, each with its node.
     pub(super) fn texts<'n>(&self, name: &str, node: &'n Node) -> Result<Vec<(&'n str, &'n Node)>, (usize, String)> {
         let Content::List(items) = &node.content else {
             return Err((node.span.start, format!("{name} is {} (it must be a list of texts)", self.found(node))));
@@ -127,7 +128,7 @@ impl Checker<'_> {
             .collect()
     }
 
-    /// What was found, as it was written where that is short.
+    /// Describes the value as found; quoted as written if it is short.
     pub(super) fn found(&self, node: &Node) -> String {
         let written = self.text.get(node.span.clone()).unwrap_or_default();
         match node.content {
@@ -139,7 +140,7 @@ impl Checker<'_> {
     }
 }
 
-/// The number as a real one; none where it cannot be held exactly enough to mean what was written.
+/// Converts a number to a float; `None` if an integer is not exactly representable.
 fn real(content: &Content) -> Option<f64> {
     const EXACT: i64 = 1 << 53;
     match content {
@@ -164,14 +165,14 @@ fn text_fault(text: &str, max: usize, lines: bool) -> Option<String> {
     }
 }
 
-/// Whether the word can name a model or data of a program.
+/// Whether the word is a valid name for a program's model or data.
 fn is_name(word: &str) -> bool {
     !word.is_empty()
         && word.len() <= 200
         && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte))
 }
 
-/// Says that a key is unknown and which was probably meant; gives that one's dotted name too, if there is one.
+/// Returns the message for an unknown key with a suggestion, and the dotted name of the suggested key if there is one.
 pub(super) fn unknown_key(path: &str) -> (String, Option<&'static str>) {
     let writable = || FIELDS.iter().filter(|field| field.is_writable() && field.key != "params.*");
     let (section, leaf) = path.split_once('.').unwrap_or(("", path));
@@ -181,7 +182,7 @@ pub(super) fn unknown_key(path: &str) -> (String, Option<&'static str>) {
             .filter(move |field| field.section() == section)
             .map(|field| field.key.rsplit('.').next().unwrap_or(""))
     };
-    // `repeats` is known as a key already.
+    // `repeats` is a key as well, so it is not suggested as a table.
     let tables: Vec<&str> = sections().into_iter().filter(|table| *table != "repeats").collect();
     let here = if known_section { nearest(leaf, siblings()) } else { None };
     let elsewhere = writable().find(|field| !leaf.is_empty() && field.key.rsplit('.').next() == Some(leaf));

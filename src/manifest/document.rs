@@ -1,52 +1,52 @@
-//! A TOML text as a tree in which every key and value knows its place.
+//! A TOML text as a tree whose keys and values have positions.
 //!
-//! The only file that names the TOML parser. Knows nothing of manifests, so that other files in TOML are read with it too.
+//! The only file that uses the TOML parser. Must not know manifests, because it reads other TOML files too.
 
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-/// Bytes of the text.
+/// A range of bytes in the text.
 pub type Span = Range<usize>;
 
-/// A key and its place.
+/// A key and its position.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The key without its quotes.
+    /// The key without quotes.
     pub text: String,
-    /// Where it stands.
+    /// Position.
     pub span: Span,
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The value.
     pub content: Content,
-    /// Where it stands.
+    /// Position.
     pub span: Span,
 }
 
-/// What a value is.
+/// A TOML value.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// True or false.
     Bool(bool),
-    /// A whole number; none beyond 128 bits.
+    /// An integer; `None` if it does not fit in 128 bits.
     Int(Option<i128>),
-    /// A real number; infinite where the literal is too large.
+    /// A float; infinite if the literal is too large.
     Float(f64),
     /// Text.
     Text(String),
-    /// A date or a time, which only its place tells.
+    /// A date or a time, without its content.
     Date,
-    /// Values in their order.
+    /// Values in order.
     List(Vec<Node>),
-    /// Keys and values in the order in which they are written.
+    /// Keys and values in the order of the text.
     Table(Vec<(Key, Node)>),
 }
 
 impl Node {
-    /// What it is, in words.
+    /// Describes the type in words.
     pub fn describe(&self) -> &'static str {
         match self.content {
             Content::Bool(_) => "a truth value",
@@ -66,7 +66,7 @@ const PATTERNS_IN_SINGLE_QUOTES: &str =
 /// Parses a TOML document.
 ///
 /// # Errors
-/// Where the parser stopped, and in which words.
+/// The position and the message of the parser.
 pub fn parse(text: &str) -> Result<Node, (Span, String)> {
     match DeTable::parse(text) {
         Ok(root) => {
@@ -81,7 +81,7 @@ pub fn parse(text: &str) -> Result<Node, (Span, String)> {
     }
 }
 
-/// Entries in the order in which they are written.
+/// Converts entries to a table, in the order of the text.
 fn table(entries: DeTable<'_>) -> Content {
     let mut out: Vec<(Key, Node)> = entries
         .into_iter()

@@ -1,4 +1,4 @@
-//! The walk over a parsed document: every key against the field table, every value checked, nothing combined yet.
+//! Walks a parsed document: checks every key against the field table and every value, without combining them.
 
 use super::check::{Checker, unknown_key};
 use super::document::{Content, Key, Node};
@@ -10,21 +10,21 @@ use super::table::{field, sections};
 use crate::record::{Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No pattern can be its name.
+/// A metric that no pattern may define.
 const WALL_TIME: &str = "wall_time";
 
-/// The most parameters, and the most entries of each list of the grid: far more than anybody writes, few enough to combine.
+/// Most parameters, and most entries of each list of the grid. More would be too many to combine.
 const MOST_ENTRIES: usize = 100;
 
-/// One value that the manifest gives.
+/// One value given in the manifest.
 pub(super) struct Item {
-    /// None where it is faulty, so that nothing more is said of what depends on it.
+    /// `None` if it is faulty, so that no follow-up faults are reported.
     pub(super) value: Option<Value>,
     /// Its byte offset.
     pub(super) at: usize,
 }
 
-/// A key that the manifest gives, with its values.
+/// A key given in the manifest, with its values.
 pub(super) struct Given {
     /// Dotted name.
     pub(super) name: String,
@@ -33,34 +33,34 @@ pub(super) struct Given {
     pub(super) at: usize,
     /// Never empty.
     pub(super) items: Vec<Item>,
-    /// Whether it is written as a list.
+    /// Whether it was written as a list.
     pub(super) listed: bool,
-    /// The values that stand in it before: where, and how they are written.
+    /// Repeated values: position and text.
     twice: Vec<(usize, String)>,
 }
 
 /// An entry of `grid.include` or `grid.exclude`, or a group of `grid.zip`.
 pub(super) struct Entry {
     pub(super) at: usize,
-    /// Places in [`Draft::given`].
+    /// Indices in [`Draft::given`].
     pub(super) given: Vec<usize>,
 }
 
-/// The text of the command and of the files, and where each piece stands.
+/// The texts of the command and of the files, each with its byte offset.
 pub(super) struct ProgramText {
     pub(super) command: Vec<(String, usize)>,
     pub(super) files: Vec<(String, usize)>,
     pub(super) identity: ProgramIdentity,
-    /// By the names of metrics, as [`MetricPattern`] reads them.
+    /// Patterns by metric name, as parsed by [`MetricPattern`].
     pub(super) metrics: Table,
 }
 
 /// A checked document, before its values are combined.
 #[derive(Default)]
 pub(super) struct Draft {
-    /// Every key with values, those of entries among them.
+    /// Every key with its values, including those of entries.
     pub(super) given: Vec<Given>,
-    /// Places of the keys outside the grid's entries.
+    /// Indices of the keys outside the grid's entries.
     pub(super) base: Vec<usize>,
     pub(super) zip: Vec<Entry>,
     pub(super) include: Vec<Entry>,
@@ -70,7 +70,7 @@ pub(super) struct Draft {
     pub(super) sections: BTreeMap<&'static str, usize>,
     /// Whether the grid's shape is too faulty to be expanded.
     pub(super) shapeless: bool,
-    /// Keys of tables that are not known: a placeholder whose last component is such a name is not reported too.
+    /// Unknown keys and the keys in unknown tables. A placeholder that ends in such a name is not reported again.
     pub(super) unknown: BTreeSet<String>,
 }
 
@@ -81,22 +81,22 @@ impl Draft {
         }
     }
 
-    /// The place of a key outside the grid's entries.
+    /// Returns the index of a key outside the grid's entries.
     pub(super) fn base_of(&self, name: &str) -> Option<usize> {
         self.base.iter().copied().find(|place| self.given[*place].name == name)
     }
 
-    /// The one value of a key that is no axis, and where it stands.
+    /// Returns the first value of a key outside the grid's entries, and its position.
     pub(super) fn single(&self, name: &str) -> Option<(&Value, usize)> {
         let item = self.given[self.base_of(name)?].items.first()?;
         Some((item.value.as_ref()?, item.at))
     }
 }
 
-/// No metric has a longer name.
+/// Most bytes of a metric's name.
 const MOST_NAME_BYTES: usize = 256;
 
-/// What a node holds, whatever it is to mean.
+/// Converts a node to a value, whatever its meaning.
 fn plain(node: &Node) -> Value {
     match &node.content {
         Content::Bool(value) => Value::Bool(*value),
@@ -111,7 +111,7 @@ fn plain(node: &Node) -> Value {
     }
 }
 
-/// Walks the document; what is wrong goes to `faults`.
+/// Walks the document and adds what is wrong to `faults`.
 pub(super) fn read(root: &Node, text: &str, faults: &mut Faults) -> Draft {
     let Content::Table(entries) = &root.content else { return Draft::default() };
     let program = entries.iter().any(|(key, _)| key.text == "program");
@@ -122,7 +122,7 @@ pub(super) fn read(root: &Node, text: &str, faults: &mut Faults) -> Draft {
         let section = sections().into_iter().find(|section| *section == key.text);
         match (section, &node.content) {
             (None, _) => reader.base(key.text.clone(), key, node),
-            // The one name of a key and of a table.
+            // `repeats` is the only name that can be a key or a table.
             (Some("repeats"), content) if !matches!(content, Content::Table(_)) => {
                 reader.base(key.text.clone(), key, node);
             }
@@ -167,7 +167,7 @@ struct Reader<'a> {
     check: Checker<'a>,
     faults: &'a mut Faults,
     draft: Draft,
-    /// Keys that a misspelt one probably meant: they are not reported as missing too.
+    /// Keys that a misspelt key probably meant; they are not reported as missing.
     meant: BTreeSet<&'static str>,
 }
 
@@ -179,7 +179,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A key with its values; none if it is no field.
+    /// Reads a key with its values; `None` if it is not a valid field here.
     fn given(&mut self, name: String, key: &Key, node: &Node, in_entry: bool) -> Option<Given> {
         let at = key.span.start;
         let Some(field) = field(&name).filter(|field| field.is_writable() && !matches!(field.kind, Kind::Grid(_)))
@@ -220,7 +220,7 @@ impl Reader<'_> {
             _ => (vec![self.item(&name, field, node)], false),
         };
         let items = if items.is_empty() { vec![Item { value: None, at: node.span.start }] } else { items };
-        // Of an axis outside the entries a zip may want them.
+        // Repetitions on an axis outside entries are reported later, because a zip may allow them.
         if in_entry {
             told_twice(&name, &std::mem::take(&mut twice), self.faults);
         }
@@ -233,7 +233,7 @@ impl Reader<'_> {
         Item { value, at }
     }
 
-    /// No value of an axis stands twice in it but where others vary with it.
+    /// Reports repeated values of axes that no zip varies together with others.
     fn without_doubles(&mut self) {
         let zipped = |place: &usize| self.draft.zip.iter().any(|group| group.given.contains(place));
         for place in self.draft.base.iter().filter(|place| !zipped(place)) {
@@ -257,7 +257,7 @@ impl Reader<'_> {
         items
     }
 
-    /// Puts a faulty value where a misspelt key probably belongs.
+    /// Adds faulty values for keys that a misspelt key probably meant.
     fn place_meant(&mut self) {
         for key in std::mem::take(&mut self.meant) {
             if let (Some(field), None) = (field(key), self.draft.base_of(key)) {
@@ -461,7 +461,7 @@ impl Reader<'_> {
         self.draft.zip.push(Entry { at: node.span.start, given: places });
     }
 
-    /// Axes that vary together have no values twice that are all the same.
+    /// Reports equal combinations of values on axes that vary together.
     fn zipped_twice(&mut self, places: &[usize]) {
         let given: Vec<&Given> = places.iter().map(|place| &self.draft.given[*place]).collect();
         let Some(first) = given.first() else { return };
@@ -509,7 +509,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One entry of `include` or `exclude`; its keys are dotted or nested.
+    /// Reads an entry of `include` or `exclude`; its keys are dotted or nested.
     fn entry(&mut self, list: &str, node: &Node) -> Option<Entry> {
         let mut leaves = Vec::new();
         flatten("", node, &mut leaves);

@@ -1,4 +1,4 @@
-//! The server: one thread, HTTP/1, GET alone.
+//! The HTTP/1 server: one thread, GET and HEAD only.
 
 use super::api::{Answer, Api};
 use super::door::{Key, is_addressed_here};
@@ -23,30 +23,30 @@ use tokio::net::{TcpListener, UnixListener};
 /// Where the server listens.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// On 127.0.0.1: on this port, or on a free one for 0.
+    /// On this port of 127.0.0.1; 0 selects a free port.
     Port(u16),
-    /// On a Unix socket, which only its owner can use.
+    /// On a Unix socket that only its owner can use.
     Socket(PathBuf),
 }
 
-/// What is served, and how.
+/// Options of the server.
 #[derive(Debug)]
 pub struct Options {
-    /// Where.
+    /// Where the server listens.
     pub place: Place,
     /// The ledger's folder.
     pub ledger: PathBuf,
-    /// The program that answers: this one.
+    /// The program that runs the commands: this one.
     pub program: PathBuf,
-    /// Who is let in.
+    /// The secrets that give access.
     pub key: Key,
-    /// The server ends by itself after so long without a request and without an open page.
+    /// The server ends after this time without a request and without an open page.
     pub idle: Duration,
 }
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
-/// What every request needs.
+/// The state shared by all requests.
 struct Shared {
     key: Key,
     api: Arc<Api>,
@@ -59,10 +59,11 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Serves until nobody has asked anything for a while. `ready` is told the port, or 0 for a socket, once requests are taken.
+/// Serves until it has been idle for the given time.
+/// `ready` is called with the port, or 0 for a socket, once connections are accepted.
 ///
 /// # Errors
-/// If the place is taken, or the system refuses.
+/// If the address is in use, or the system refuses it.
 pub fn serve(options: Options, ready: impl FnOnce(u16)) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let Options { place, ledger, program, key, idle } = options;
@@ -75,7 +76,7 @@ pub fn serve(options: Options, ready: impl FnOnce(u16)) -> io::Result<()> {
         let shared = Arc::new(Shared { key, api, live, last: Mutex::new(Instant::now()) });
         let served = listener.accept_all(&shared, idle).await;
         if let Place::Socket(path) = &place {
-            // Whoever removed it before has spared us the work.
+            // The socket may have been removed already.
             let _ = std::fs::remove_file(path);
         }
         served
@@ -107,7 +108,7 @@ impl Listener {
             };
             match accepted {
                 Ok(Ok(_)) => {}
-                // Too many open files, or a client that went away: others are still served.
+                // There are too many open files, or a client disconnected: the server continues.
                 Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
                 Err(_) if shared.live.has_listeners() => shared.touch(),
                 Err(_) if shared.idle_for() >= idle => return Ok(()),
@@ -117,11 +118,11 @@ impl Listener {
     }
 }
 
-/// A socket that nobody listens on any more is replaced; what is no socket is not.
+/// Binds a Unix socket. It replaces a socket that no process listens on, but no other file.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let bound = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // A file that is no socket refuses a connection as well.
+            // A connection to a file that is not a socket is refused too.
             let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
             match std::os::unix::net::UnixStream::connect(path) {
                 Err(refused) if is_socket && refused.kind() == io::ErrorKind::ConnectionRefused => {
@@ -147,7 +148,7 @@ where
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-    // A client that breaks off is its own affair.
+    // A client may disconnect at any time.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -203,7 +204,8 @@ impl Shared {
         }
     }
 
-    /// Gives the cookie, and has the browser open the page anew: a redirect would not bring along a cookie that other sites must not send.
+    /// Sets the cookie and has the browser reload the page.
+    /// After a redirect from another site, the browser would not send a cookie with `SameSite=Strict`.
     fn let_in(&self) -> Response<Body> {
         let link = "<!doctype html><title>ledger</title><p><a href=\"/\">Open the page</a></p>\n";
         let mut response = whole(StatusCode::OK, "text/html; charset=utf-8", link.as_bytes().to_vec(), false);
@@ -225,7 +227,7 @@ impl Shared {
     }
 }
 
-/// Of every answer: nothing is loaded from elsewhere, kept, framed, or told to other sites.
+/// Headers of all responses. They forbid foreign content, caching, framing and referrers.
 const HEADERS: [(header::HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -240,7 +242,7 @@ const HEADERS: [(header::HeaderName, &str); 7] = [
     (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// Shorter answers are sent as they are.
+/// Least size in bytes of a compressed response.
 const LEAST_ZIPPED: usize = 1024;
 
 fn whole(status: StatusCode, kind: &'static str, mut content: Vec<u8>, zips: bool) -> Response<Body> {
@@ -264,7 +266,7 @@ fn text(status: StatusCode, text: &str) -> Response<Body> {
 
 fn told(answer: Answer, zips: bool) -> Response<Body> {
     let mut response = whole(answer.status, "application/json", answer.body, zips);
-    // Headers are ASCII: other characters are escaped as in an address.
+    // Headers are ASCII, so other characters are percent-encoded.
     for (name, said) in [("x-ledger-command", answer.command), ("x-ledger-notes", answer.notes)] {
         let escaped: String = said.bytes().map(escaped).collect();
         if let Ok(value) = HeaderValue::from_str(&escaped)

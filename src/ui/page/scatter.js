@@ -1,18 +1,18 @@
-// Configurations by two metrics, with intervals, the front joined, and a frame that is dragged to select.
+// A scatter plot of configurations by two metrics, with intervals, the front, and a frame to select points.
 
 import { clock, el, quantity } from './dom.js';
 import { ticks } from './chart.js';
 
 const WIDTH = 720, HEIGHT = 380, LEFT = 70, BOTTOM = 40, EDGE = 12;
 
-/** `metrics` are two `{metric, unit}`; `onSelect` is told the points in the frame. */
+/** `metrics` are two `{metric, unit}`; `onSelect` is called with the points in the frame. */
 export function scatter(points, metrics, onSelect) {
   const [across, up] = metrics;
   const mark = (value, unit, all) => (unit === 's' && all.length > 1 ? clock(value, all[1] - all[0]) : quantity(value, unit));
   const range = ({ metric }) => {
     const ends = points.flatMap(({ metrics: of }) => [of[metric].mean - (of[metric].half_width ?? 0), of[metric].mean + (of[metric].half_width ?? 0)]);
     const means = points.map(({ metrics: of }) => of[metric].mean);
-    // Intervals of two attempts may be far wider than the plot is of use.
+    // Intervals of two attempts may be so wide that the plot would be useless.
     const room = (Math.max(...means) - Math.min(...means) || Math.abs(means[0]) || 1) * 0.5;
     const [low, high] = [Math.max(Math.min(...ends), Math.min(...means) - room), Math.min(Math.max(...ends), Math.max(...means) + room)];
     const edge = (high - low || Math.abs(high) || 1) * 0.05;

@@ -1,6 +1,6 @@
-// The address of what is shown: everything that a person chose is in it, so that a link restores the page.
+// The address of the page: it contains all choices of the user, so that a link restores the page.
 
-/** A part of an address as text. A malformed escape stays as it is. */
+/** Decodes a part of an address. A malformed escape is returned unchanged. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -9,7 +9,7 @@ function decoded(part) {
   }
 }
 
-/** `#/run/ID?x=1` as a page's name, what follows it, and options. */
+/** Splits `#/run/ID?x=1` into the page, the rest of the path, and the options. */
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
   const [page, ...rest] = path.split('/');
