@@ -20,7 +20,7 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     /// Returns the value in the canonical form of the field's kind, or what is wrong with it.
     ///
-    /// Values with the same meaning become equal: for a real field `1` becomes `1.0`, a seed becomes its decimal digits,
+    /// Values with the same meaning become equal: for a real field `1` becomes `1.0`, a seed its decimal digits,
     /// and `-0.0` becomes `0.0`.
     pub(super) fn scalar(&self, name: &str, kind: Kind, node: &Node) -> Result<Value, String> {
         let wrong = || Err(format!("{name} is {} (it must be {kind})", self.found(node)));

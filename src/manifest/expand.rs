@@ -1,4 +1,4 @@
-//! From a checked document to cells: expansion, exclusion, merging, and what can only be said of the grid as a whole.
+//! Turns a checked document into cells: expansion, exclusion, merging, and checks of the grid as a whole.
 
 use super::draft::{Draft, Entry};
 use super::fault::{Faults, shown};
@@ -10,7 +10,7 @@ use crate::record::{Cell, Digest, Table, Value};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The cells in their order, equal ones once; what is wrong goes to `faults`.
+/// Returns the cells in order without duplicates, and adds what is wrong to `faults`.
 pub(super) fn cells(draft: &Draft, shared: &Table, program: Option<&Program>, faults: &mut Faults) -> Vec<Cell> {
     let blocks = blocks(draft);
     let axes = draft.base.iter().map(|place| &draft.given[*place]).filter(|given| given.items.len() > 1);
@@ -47,9 +47,9 @@ struct Expansion<'a> {
     draft: &'a Draft,
     resolver: Resolver<'a>,
     program: Option<&'a Program>,
-    /// Keys that have a place in some cell.
+    /// Keys that are used in at least one cell.
     used: BTreeSet<usize>,
-    /// Which entries of `grid.exclude` met a cell.
+    /// Whether each entry of `grid.exclude` matched a cell.
     matched: Vec<bool>,
     seen: BTreeSet<Digest>,
     /// Placeholders by item and name, with the number of cells in which they have no value.
@@ -111,7 +111,7 @@ impl Expansion<'_> {
         let included = self.draft.include.iter().flat_map(|entry| &entry.given);
         for place in self.draft.base.iter().chain(included) {
             let given = &self.draft.given[*place];
-            // Of a value that is faulty nothing more is said.
+            // No follow-up faults are reported for faulty values.
             let sound = given.items.iter().any(|item| item.value.is_some());
             if given.field.is_of_cell() && sound && !self.used.contains(place) {
                 let why = match given.field.when {
@@ -143,7 +143,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Whether the cell matches all that the entry names; none if a fault keeps that from being known.
+/// Whether the cell matches everything in the entry; `None` if a fault makes that unknown.
 fn meets(draft: &Draft, entry: &Entry, resolved: &Resolved<'_>) -> Option<bool> {
     let mut certain = true;
     for place in &entry.given {
@@ -172,7 +172,7 @@ fn meets(draft: &Draft, entry: &Entry, resolved: &Resolved<'_>) -> Option<bool> 
     certain.then_some(true)
 }
 
-/// Cells with equal digests here are the same cell. The tables are lent to values for hashing and put back.
+/// Returns a digest that is equal for equal cells. Hashing needs values, so the tables are moved out and back.
 fn identity(cell: &mut Cell) -> Digest {
     let lend = |table: &mut Table| {
         let value = Value::Table(std::mem::take(table));

@@ -1,4 +1,4 @@
-//! What is wrong with a manifest, and where.
+//! Faults of a manifest with their positions.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,68 +6,68 @@ use std::iter::Peekable;
 use std::path::PathBuf;
 use std::str::CharIndices;
 
-/// One thing that is wrong with a manifest.
+/// A fault of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The file, as it was named.
+    /// The file, as given by the user.
     pub origin: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// What was found, what is allowed, how to mend it.
+    /// The value found, the allowed values, and the fix.
     pub message: String,
 }
 
-/// Shows `origin:line:column: message`.
+/// Formats as `origin:line:column: message`.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: {}", self.origin, self.line, self.column, self.message)
     }
 }
 
-/// Why there is no manifest to work with.
+/// Reasons why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no manifest `{}` (check the path; manifests are TOML files)", path.display())]
     Missing {
-        /// The path, as it was given.
+        /// The path, as given.
         path: PathBuf,
     },
-    /// The path names a directory.
+    /// The path is a directory.
     #[error("`{}` is a directory (name a manifest file in it)", path.display())]
     Directory {
-        /// The path, as it was given.
+        /// The path, as given.
         path: PathBuf,
     },
     /// The file cannot be read.
     #[error("the manifest `{}` cannot be read (check its permissions)", path.display())]
     Unreadable {
-        /// The path, as it was given.
+        /// The path, as given.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The text is longer than any manifest.
+    /// The text is longer than the limit.
     #[error("`{origin}` is longer than {max} bytes (a manifest is a short TOML file)")]
     TooLarge {
-        /// The file, as it was named.
+        /// The file, as given by the user.
         origin: String,
-        /// The greatest length in bytes.
+        /// Greatest length in bytes.
         max: usize,
     },
     /// The profile of a site cannot be read.
     #[error("the site's profile `{}` cannot be read (docs/slurm.md says what it holds)", path.display())]
     Site {
-        /// Where it was looked for.
+        /// Path of the profile.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The contents are wrong: every fault that was found, in the order of their places.
+    /// The contents are wrong. All faults are listed, sorted by position.
     #[error("{}", lines(faults))]
     Invalid {
         /// The faults; never empty.
@@ -76,7 +76,7 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// The faults in the contents; empty if the file could not even be read.
+    /// Returns the faults in the contents; empty for other errors.
     pub fn faults(&self) -> &[Fault] {
         match self {
             Self::Invalid { faults } => faults,
@@ -89,29 +89,29 @@ fn lines(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Faults by byte offset while they are collected; the same fault at the same place is kept once.
+/// Faults by byte offset while they are collected. Equal faults at one position are merged.
 #[derive(Debug, Default)]
 pub struct Faults {
     found: BTreeSet<(usize, String)>,
 }
 
 impl Faults {
-    /// Takes a fault at a byte of the text.
+    /// Adds a fault at a byte offset of the text.
     pub fn add(&mut self, offset: usize, message: impl Into<String>) {
         self.found.insert((offset, message.into()));
     }
 
-    /// Whether there are none.
+    /// Whether there are no faults.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of faults.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// Gives every fault its line and column in one walk over the text.
+    /// Adds line and column to every fault, in one pass over the text.
     pub fn placed(self, origin: &str, text: &str) -> Vec<Fault> {
         let mut walk = Walk::over(text);
         let fault = |(offset, message)| {
@@ -122,7 +122,7 @@ impl Faults {
     }
 }
 
-/// Lines and columns of ascending offsets, in one walk over the text.
+/// Converts ascending byte offsets to lines and columns, in one pass over the text.
 pub(super) struct Walk<'t> {
     text: &'t str,
     rest: Peekable<CharIndices<'t>>,
@@ -136,7 +136,7 @@ impl<'t> Walk<'t> {
         Self { text, rest: text.char_indices().peekable(), at: 0, line: 1, column: 1 }
     }
 
-    /// Line and column of a byte that is not before the last one.
+    /// Returns line and column of a byte offset, which must not be less than the previous one.
     pub(super) fn to(&mut self, offset: usize) -> (usize, usize) {
         while self.at < offset {
             let Some((_, c)) = self.rest.next() else { break };
@@ -151,7 +151,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// Text from outside, made fit for a message: shortened, control characters escaped.
+/// Prepares foreign text for a message: truncated, with control characters escaped.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let mut out = String::new();
@@ -169,7 +169,7 @@ pub(super) fn shown(text: &str) -> String {
     out
 }
 
-/// The known word that was probably meant: one that is spelled alike, or whose initials these are, such as `lr`.
+/// Returns the known word that was probably meant: one with similar spelling or with these initials (`lr`).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 100 {
         return None;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_finds_slips_and_nothing_far() {
+    fn nearest_finds_similar_words_only() {
         assert_eq!(nearest("optimiser", ["optimizer", "schedule"]), Some("optimizer"));
         assert_eq!(nearest("Batch_Size", ["batch_size"]), Some("batch_size"));
         assert_eq!(nearest("lr", ["learning_rate", "precision"]), Some("learning_rate"));

@@ -1,48 +1,48 @@
-//! What a manifest's key may hold: its type, its default, and when it applies.
+//! The properties of a manifest's key: type, default, and when it applies.
 //!
-//! Knows nothing of TOML and of single fields; those are rows of [`FIELDS`](super::table::FIELDS).
+//! Must not know TOML or particular fields; those are rows of [`FIELDS`](super::table::FIELDS).
 
 use crate::record::Value;
 use std::fmt;
 
-/// One key of the manifest.
+/// A key of the manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its dotted name in the manifest: `training.learning_rate`.
+    /// Dotted name in the manifest: `training.learning_rate`.
     pub key: &'static str,
-    /// Its dotted name in a cell; the same but for the keys outside any table.
+    /// Dotted name in a cell; it differs only for keys outside tables.
     pub cell: &'static str,
-    /// What it holds.
+    /// Allowed values.
     pub kind: Kind,
-    /// What stands in a cell where the manifest says nothing.
+    /// Value in a cell if the manifest has none.
     pub preset: Preset,
-    /// Where it applies; nothing means everywhere.
+    /// Condition under which it applies; `None` for always.
     pub when: Option<When>,
-    /// Where it goes.
+    /// The part of the cell or manifest that it belongs to.
     pub role: Role,
-    /// Whether a list of values makes it an axis of the grid.
+    /// Whether a list of values makes an axis of the grid.
     pub axis: bool,
-    /// What it is, in one line.
+    /// Meaning, in one line.
     pub meaning: &'static str,
 }
 
 impl Field {
-    /// A field that enters the identity.
+    /// Creates a field that is part of the identity.
     pub(super) const fn hashed(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Self { key, cell: key, kind, preset: Preset::None, when: None, role: Role::Config, axis: true, meaning }
     }
 
-    /// A field that is recorded only and has one value for the whole manifest.
+    /// Creates a field that is only recorded, with one value for the whole manifest.
     pub(super) const fn setting(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Self { role: Role::Setting, axis: false, ..Self::hashed(key, kind, meaning) }
     }
 
-    /// A field that enters the identity whose list is one value, and no axis.
+    /// Creates a field that is part of the identity and whose list is a single value, not an axis.
     pub(super) const fn listed(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Self { axis: false, ..Self::hashed(key, kind, meaning) }
     }
 
-    /// A key that shapes the grid or the work, and is no field of a cell.
+    /// Creates a key that shapes the grid or the number of runs, and is not a field of a cell.
     pub(super) const fn shape(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Self { role: Role::Shape, axis: false, ..Self::hashed(key, kind, meaning) }
     }
@@ -83,17 +83,17 @@ impl Field {
         self
     }
 
-    /// The table that the key stands in; empty for a key outside any.
+    /// Returns the table of the key; empty for a key outside tables.
     pub fn section(&self) -> &'static str {
         self.key.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Whether it describes the built-in trainer's work: such keys have no defaults where `[program]` brings its own.
+    /// Whether it describes the built-in trainer's work. With `[program]`, such keys have no defaults.
     pub(super) fn is_training_work(&self) -> bool {
         matches!(self.section(), "model" | "data" | "training" | "inference")
     }
 
-    /// Whether a person may write it.
+    /// Whether it can be written in a manifest.
     pub(super) fn is_writable(&self) -> bool {
         self.role != Role::Constant
     }
@@ -104,27 +104,27 @@ impl Field {
     }
 }
 
-/// Where a field goes.
+/// The part of a cell or manifest that a field belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Into the cell's configuration, which is hashed.
+    /// The cell's configuration, which is hashed.
     Config,
-    /// As `Config`, but fixed: nobody writes it.
+    /// Like `Config`, but with a fixed value.
     Constant,
-    /// Into the cell's settings, which are recorded only.
+    /// The cell's settings, which are only recorded.
     Setting,
-    /// Into the seed, a part of the identity of its own.
+    /// The seed, a separate part of the identity.
     Seed,
-    /// Into the program part of the identity.
+    /// The program part of the identity.
     Program,
-    /// Into the cell's settings; what it names is hashed as the container part.
+    /// The cell's settings; the image that it names is hashed as the container part.
     Container,
-    /// Nowhere: it shapes the grid or how often it is run.
+    /// None: it shapes the grid or the number of runs.
     Shape,
 }
 
 impl Role {
-    /// What the reference says of it.
+    /// Returns the description for the reference.
     pub fn name(self) -> &'static str {
         match self {
             Self::Config | Self::Constant => "hashed (config)",
@@ -137,12 +137,12 @@ impl Role {
     }
 }
 
-/// A condition on another field: it has one of these values.
+/// A condition: another field has one of these values.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
-    /// The dotted name of the other field.
+    /// Dotted name of the other field.
     pub field: &'static str,
-    /// Its values.
+    /// Values that satisfy the condition.
     pub is: &'static [&'static str],
 }
 
@@ -152,27 +152,27 @@ impl fmt::Display for When {
     }
 }
 
-/// What stands in a cell where the manifest says nothing.
+/// The value in a cell if the manifest has none.
 #[derive(Clone, Copy, Debug)]
 pub enum Preset {
-    /// Nothing.
+    /// No value.
     None,
     /// The key must be given.
     Required,
     /// This value.
     Is(Constant),
-    /// The value of the first condition that holds.
+    /// The value of the first condition that is true.
     By(&'static [(When, Constant)]),
-    /// A value that is worked out, described in words.
+    /// A computed value, described in words.
     Stated(&'static str),
 }
 
-/// A value that can stand in the field table.
+/// A constant of the field table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Constant {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A real number.
+    /// A float.
     Real(f64),
     /// Text.
     Text(&'static str),
@@ -188,19 +188,19 @@ impl From<Constant> for Value {
     }
 }
 
-/// What a field holds.
+/// The allowed values of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Text without control characters, at most `max` characters; `lines` allows line breaks.
     Text {
-        /// The greatest length in characters.
+        /// Greatest length in characters.
         max: usize,
         /// Whether line breaks are allowed.
         lines: bool,
     },
     /// Text without blanks and control characters, at most `max` characters.
     Word {
-        /// The greatest length in characters.
+        /// Greatest length in characters.
         max: usize,
     },
     /// True or false.
@@ -209,39 +209,39 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// One of these words for the built-in trainer; with `[program]` any name of `a-z 0-9 _ . -`.
     Known(&'static [&'static str]),
-    /// A whole number within limits, both included.
+    /// An integer within inclusive limits.
     Int {
-        /// The least.
+        /// Least value.
         min: i64,
-        /// The greatest.
+        /// Greatest value.
         max: i64,
     },
-    /// One of these whole numbers.
+    /// One of these integers.
     OneOf(&'static [i64]),
     /// A finite number within an interval.
     Real(Interval),
-    /// A whole number of 64 bits without sign, or its decimal digits as text.
+    /// An unsigned 64-bit integer, or its decimal digits as text.
     Seed,
     /// A list of texts.
     Texts,
     /// A list of [`Bind`](super::Bind)s.
     Binds,
-    /// A list of different whole numbers from 1.
+    /// A list of distinct integers from 1.
     Counts {
-        /// The greatest.
+        /// Greatest value.
         max: i64,
-        /// How many there may be.
+        /// Greatest number of values.
         most: usize,
     },
-    /// A part of the grid, in words.
+    /// A part of the grid, described in words.
     Grid(&'static str),
     /// True, false, a number or text.
     Scalar,
-    /// Patterns by the names of metrics.
+    /// Patterns by metric name.
     Patterns,
 }
 
-/// A stretch of the real numbers.
+/// An interval of real numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interval {
     /// Every finite number.
@@ -277,7 +277,7 @@ impl fmt::Display for Interval {
     }
 }
 
-/// Says what is allowed, so that it fits after "it must be".
+/// Formats what is allowed, to follow "it must be".
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -306,7 +306,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// `a`, `a or b`, `a, b or c`.
+/// Joins words: `a`, `a or b`, `a, b or c`.
 pub(super) fn choices(words: &[impl AsRef<str>], last: &str) -> String {
     match words {
         [] => String::new(),

@@ -1,34 +1,34 @@
-//! The shape of the grid: which axes there are, how many points they span, and the points in their order.
+//! The shape of the grid: its axes, the number of its points, and the points in order.
 
 use super::draft::{Draft, Given};
 use super::field::Role;
 use super::table::FIELDS;
 use std::collections::BTreeSet;
 
-/// The most points that a grid may span.
+/// Most points that a grid may have.
 pub(super) const MOST_CELLS: u128 = 100_000;
 
-/// Axes that span a product: the manifest's own, or those of one entry of `grid.include`.
+/// Axes that span a product: the manifest's own, or those of an entry of `grid.include`.
 pub(super) struct Block {
     axes: Vec<Axis>,
 }
 
-/// Keys that vary together; a key with one value is an axis of one.
+/// Keys that vary together. A key with one value is an axis of length one.
 struct Axis {
-    /// Places in [`Draft::given`].
+    /// Indices in [`Draft::given`].
     members: Vec<usize>,
     len: usize,
 }
 
-/// One value for each key.
+/// A point of the grid: one value for each key.
 pub(super) struct Point {
-    /// For each row of the field table the place of the key and the number of its value.
+    /// For each row of the field table, the index of the key and the index of its value.
     pub(super) fields: Vec<Option<(usize, usize)>>,
-    /// The same for parameters, in the order of their names.
+    /// The same for parameters, sorted by name.
     pub(super) params: Vec<(usize, usize)>,
 }
 
-/// The manifest's own block, then one for each entry of `grid.include`.
+/// Returns the manifest's own block, then one for each entry of `grid.include`.
 pub(super) fn blocks(draft: &Draft) -> Vec<Block> {
     let mut blocks = vec![block(draft, &draft.base)];
     for entry in &draft.include {
@@ -60,7 +60,7 @@ fn block(draft: &Draft, places: &[usize]) -> Block {
     Block { axes }
 }
 
-/// The field table's order, parameters by name, the seed last.
+/// Returns a sort key: the order of the field table, parameters by name, the seed last.
 fn order(given: &Given) -> (usize, &str) {
     match given.field.role {
         Role::Seed => (usize::MAX, ""),
@@ -72,7 +72,7 @@ fn row(given: &Given) -> usize {
     FIELDS.iter().position(|field| std::ptr::eq(field, given.field)).unwrap_or(FIELDS.len())
 }
 
-/// How many points the blocks span; none beyond 128 bits.
+/// Returns the number of points in all blocks; `None` if it does not fit in 128 bits.
 pub(super) fn count(blocks: &[Block]) -> Option<u128> {
     blocks.iter().try_fold(0_u128, |sum, block| {
         let product =
@@ -82,7 +82,7 @@ pub(super) fn count(blocks: &[Block]) -> Option<u128> {
 }
 
 impl Block {
-    /// Calls `visit` with every point, later axes varying faster.
+    /// Calls `visit` for every point; later axes vary faster.
     pub(super) fn points(&self, draft: &Draft, mut visit: impl FnMut(&Point)) {
         let rows: Vec<Vec<Option<usize>>> = self
             .axes

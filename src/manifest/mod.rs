@@ -1,8 +1,9 @@
 //! Manifests: a TOML file becomes checked cells, or a list of everything that is wrong with it.
 //!
-//! Knows every key, its type, default and range, and how lists of values span a grid. Must not know what a machine has, where
-//! results lie, or how a cell is trained. A file passes through `document` (TOML with places), `draft` (each key checked alone),
-//! `grid` and `resolve` (points become cells), and `expand` (what only the whole grid can show).
+//! Knows every key, its type, default and range, and how lists of values span a grid.
+//! Must not know a machine's capabilities, where results are stored, or how a cell is trained.
+//! A file passes through `document` (TOML with positions), `draft` (each key checked alone),
+//! `grid` and `resolve` (points become cells), and `expand` (checks of the whole grid).
 
 mod availability;
 mod bind;
@@ -47,62 +48,63 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The greatest length of a manifest in bytes.
+/// Greatest length of a manifest in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// One experiment: what to run, how often, and what decides.
+/// One experiment: what to run, how often, and by which objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The experiment's name.
     pub name: String,
-    /// What it asks, for people.
+    /// The question that it answers, for people.
     pub description: Option<String>,
-    /// Every point of the grid, each once, later axes varying faster and the seed fastest.
+    /// Every point of the grid once; later axes vary faster and the seed fastest.
     pub cells: Vec<Cell>,
-    /// The fields in which the cells differ, by dotted name, `seed` among them.
+    /// Dotted names of the fields in which cells differ, including `seed`.
     pub axes: Vec<String>,
-    /// How many finished attempts each run shall have; where that depends on their interval, at most.
+    /// Finished attempts that each run should have; the maximum if it depends on their confidence interval.
     pub repeats: u32,
-    /// What decides which run is best, if the manifest says so.
+    /// The objective, if the manifest has one.
     pub objective: Option<Objective>,
     /// The program that runs instead of the built-in trainer.
     pub program: Option<Program>,
-    /// The keys of `[slurm]` by their names without it: where and how the cells are executed on a cluster.
+    /// The keys of `[slurm]` without the table's name: where and how cells run on a cluster.
     pub slurm: Table,
-    /// Where relative paths of the manifest start.
+    /// Folder to which relative paths are relative.
     pub directory: PathBuf,
-    /// The hash of the file's bytes; recorded only.
+    /// Digest of the file's bytes; only recorded.
     pub source: Digest,
     named: Named,
 }
 
-/// The number that decides which run is best.
+/// The metric that decides which run is best.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objective {
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// Which way it is better.
+    /// Direction of improvement.
     pub direction: Direction,
 }
 
 impl Manifest {
-    /// A path of the manifest, made relative to the manifest's folder where it is not absolute.
+    /// Resolves a path of the manifest relative to its folder.
     pub fn resolve_path(&self, path: &str) -> PathBuf {
         self.directory.join(path)
     }
 
-    /// Where the cell's data lies, if it reads files; the cell itself keeps the path as it was written.
+    /// Returns the path of the cell's data, if it reads files. The cell keeps the path as written.
     pub fn data_path(&self, cell: &Cell) -> Option<PathBuf> {
         cell.text("data.path").map(|path| self.resolve_path(path))
     }
 
-    /// Where a key names a file by this text, as `FILE:LINE:COLUMN`; files of the program have the key `program`.
+    /// Returns where a key names a file by this text, as `FILE:LINE:COLUMN`.
+    /// Files of the program have the key `program`.
     pub fn place(&self, key: &'static str, text: &str) -> Option<&str> {
         self.named.get(&(key, text.to_owned())).map(String::as_str)
     }
 }
 
-/// The table of every key, in the order in which axes vary.
+/// Returns the table of all keys, in the order in which axes vary.
 pub fn fields() -> &'static [Field] {
     table::FIELDS
 }
@@ -110,7 +112,8 @@ pub fn fields() -> &'static [Field] {
 /// Reads and checks a manifest file.
 ///
 /// # Errors
-/// The file is missing, a directory, unreadable or longer than 1 MiB, or its contents are wrong: then every fault is listed.
+/// If the file is missing, a directory, unreadable or longer than 1 MiB.
+/// If its contents are wrong; then every fault is listed.
 pub fn load(path: &Path) -> Result<Manifest, ManifestError> {
     let unreadable = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::NotFound => ManifestError::Missing { path: path.to_owned() },
@@ -135,10 +138,11 @@ pub fn load(path: &Path) -> Result<Manifest, ManifestError> {
     }
 }
 
-/// Checks the text of a manifest; `origin` names it in faults and is the path at whose folder relative paths start.
+/// Parses and checks the text of a manifest.
+/// `origin` names it in faults; its folder is the base of relative paths.
 ///
 /// # Errors
-/// The text is longer than 1 MiB, or wrong: then every fault is listed.
+/// If the text is longer than 1 MiB or wrong (all faults are listed).
 pub fn parse(text: &str, origin: &str) -> Result<Manifest, ManifestError> {
     build(text, origin, Path::new(origin))
 }
@@ -183,17 +187,17 @@ fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestErro
     })
 }
 
-/// The values of a table whose keys hold for the whole manifest, by their names in it.
+/// Returns the values of a table whose keys apply to the whole manifest, by their names in it.
 fn table_of(draft: &Draft, section: &str) -> Table {
     let of_section = table::FIELDS.iter().filter(|field| field.section() == section);
     let value = |field: &Field| Some((field.key.split_once('.')?.1.to_owned(), draft.single(field.key)?.0.clone()));
     of_section.filter_map(value).collect()
 }
 
-/// The settings that every cell shares.
+/// Returns the settings that all cells share.
 fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
     let mut settings = Table::new();
-    // Tables that change how it is measured say nothing where they are not written.
+    // These tables change how runs are measured, so their defaults apply only if the table is present.
     let silent = |field: &Field| {
         matches!(field.section(), "protocol" | "repeats") && !draft.sections.contains_key(field.section())
     };
@@ -219,7 +223,7 @@ fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
     settings
 }
 
-/// How many finished attempts each run gets at most.
+/// Returns the most finished attempts that each run gets, and checks `[repeats]`.
 fn repeats(draft: &Draft, faults: &mut Faults) -> Option<u32> {
     let Some(section) = draft.sections.get("repeats") else {
         return draft.single("repeats").and_then(|(value, _)| u32::try_from(value.as_int()?).ok());
@@ -244,7 +248,7 @@ fn repeats(draft: &Draft, faults: &mut Faults) -> Option<u32> {
     Some(max)
 }
 
-/// The temperatures at which attempts begin: a band in which there is none would taint them all.
+/// Checks the range of start temperatures: an empty range would taint all attempts.
 fn start_band(draft: &Draft, faults: &mut Faults) {
     let bound = |key: &str| draft.single(key).and_then(|(value, at)| Some((value.as_int()?, at)));
     if let (Some((most, _)), Some((least, at))) = (bound("protocol.cool_to_c"), bound("protocol.min_start_c"))
@@ -256,7 +260,7 @@ fn start_band(draft: &Draft, faults: &mut Faults) {
     }
 }
 
-/// A share that is written as `2%`.
+/// Parses a percentage such as `2%` as a share; `None` unless it is finite and positive.
 pub fn percent(text: &str) -> Option<f64> {
     let share = text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0;
     (share.is_finite() && share > 0.0).then_some(share)
@@ -305,7 +309,7 @@ fn program(draft: &Draft, faults: &mut Faults) -> Option<Program> {
     }
 }
 
-/// The fields that do not have one and the same value in all cells.
+/// Returns the fields that do not have the same value in all cells.
 fn axes(cells: &[Cell]) -> Vec<String> {
     let Some((first, rest)) = cells.split_first() else { return Vec::new() };
     let mut names = BTreeSet::new();
@@ -320,7 +324,7 @@ fn axes(cells: &[Cell]) -> Vec<String> {
     axes
 }
 
-/// Adds the names that one of the tables lacks, or whose values differ: one walk over both, since grids can be large.
+/// Adds the names of values that differ or are in one table only. One pass over both, because grids can be large.
 fn differing<'a>(one: &'a Table, two: &'a Table, names: &mut BTreeSet<&'a str>) {
     let (mut one, mut two) = (one.iter().peekable(), two.iter().peekable());
     loop {

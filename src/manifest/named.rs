@@ -1,19 +1,19 @@
-//! Where a manifest names files, so that one that is not there can be told with its place.
+//! Positions at which a manifest names files, for messages about missing files.
 
 use super::draft::Draft;
 use super::fault::Walk;
 use crate::record::Value;
 use std::collections::BTreeMap;
 
-/// Keys whose values name a file or a folder.
+/// Keys whose values name a file or folder.
 const KEYS: [&str; 3] = ["data.path", "container.image", "container.binds"];
-/// What the command and the files of the program stand under.
+/// The key of the program's command and files.
 const PROGRAM: &str = "program";
 
-/// By key and text, where it stands first, as `FILE:LINE:COLUMN`.
+/// First position of each key and text, as `FILE:LINE:COLUMN`.
 pub(super) type Named = BTreeMap<(&'static str, String), String>;
 
-/// All that a sound draft names.
+/// Returns all names of files in a valid draft.
 pub(super) fn named(draft: &Draft, origin: &str, text: &str) -> Named {
     let mut all: Vec<(usize, &'static str, &str)> = Vec::new();
     if let Some(program) = &draft.program {

@@ -1,53 +1,53 @@
-//! Metrics that are found in the standard output of a program: `[program.metrics]`.
+//! Metrics in the standard output of a program: `[program.metrics]`.
 
 use crate::record::{MetricKind, Table, Value};
 use regex::{Captures, Match, Regex, RegexBuilder};
 
-/// The setting of a cell that holds its patterns, by the metrics' names.
+/// The setting of a cell with its patterns, by metric name.
 pub const PATTERNS: &str = "program.metrics";
-/// The named group that holds the value; without it the first group does.
+/// Named group of the value; without it, the first group is used.
 const VALUE: &str = "value";
-/// The named group that holds the position of a series' point.
+/// Named group of the position of a series' point.
 const STEP: &str = "step";
-/// A compiled pattern takes no more memory.
+/// Greatest size of a compiled pattern in memory.
 const MOST_BYTES: usize = 4 << 20;
 
-/// A metric, and how it is found.
+/// A metric and its pattern.
 #[derive(Clone, Debug)]
 pub struct MetricPattern {
     /// The metric's name.
     pub name: String,
-    /// The pattern as it is written.
+    /// The pattern as written.
     pub pattern: String,
-    /// Whether all matches become a series, and not the last one a metric alone.
+    /// Whether all matches form a series. Otherwise the last one is the metric's value.
     pub is_series: bool,
-    /// The metric's unit; empty for a pure number.
+    /// The metric's unit; empty if dimensionless.
     pub unit: String,
-    /// What decides the metric, if that is stated.
+    /// Whether the metric is an outcome or measured, if stated.
     pub kind: Option<MetricKind>,
     regex: Regex,
-    /// Whether the pattern itself names a sign or a point before its group, which is no part of the value then.
+    /// Whether the pattern has a sign or a point right before its group, which then is not part of the value.
     is_led: bool,
-    /// The same with any word in place of the value; none if that would match nearly everything.
+    /// The pattern with any word as the value; `None` if that would match nearly everything.
     relaxed: Option<Regex>,
 }
 
-/// What a pattern found in a line.
+/// A match in a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The number, or the text that is none.
+    /// The number, or the matched text if it is not a number.
     pub value: Result<f64, String>,
-    /// Where it stands in its series, if the line says so.
+    /// Position in its series, if the line has one.
     pub step: Option<u64>,
-    /// Why the line may mean another number.
+    /// Why the match may not be the intended number.
     pub doubt: Option<String>,
 }
 
 impl MetricPattern {
-    /// Reads one from the value that a manifest or a cell has: the pattern alone, or a table.
+    /// Parses the value in a manifest or a cell: a pattern, or a table.
     ///
     /// # Errors
-    /// What is wrong with it, and in which member.
+    /// The fault and the member that has it.
     pub fn read(name: &str, value: &Value) -> Result<Self, (Option<&'static str>, String)> {
         let empty = Table::new();
         let (pattern, more) = match value {
@@ -96,7 +96,7 @@ impl MetricPattern {
         Ok(Self { name, pattern, is_series: flag, unit, kind, regex, is_led, relaxed })
     }
 
-    /// As a manifest may write it, in one form: the pattern alone where all else is usual.
+    /// Returns the canonical form: the pattern alone if everything else has its default.
     pub fn value(&self) -> Value {
         let pattern = Value::Str(self.pattern.clone());
         let mut more = Table::new();
@@ -114,28 +114,28 @@ impl MetricPattern {
         more.into()
     }
 
-    /// The patterns of a cell with these settings.
+    /// Returns the patterns in a cell's settings.
     pub fn of(settings: &Table) -> Vec<Self> {
         let patterns = settings.get(PATTERNS).and_then(Value::as_table).into_iter().flatten();
         patterns.filter_map(|(name, value)| Self::read(name, value).ok()).collect()
     }
 
-    /// Whether a line that does not match would with another value: `acc nan` for `acc (\d\.\d+)`.
+    /// Whether a line without a match would match with another value: `acc nan` for `acc (\d\.\d+)`.
     pub fn is_near(&self, line: &str) -> bool {
         let groups = self.relaxed.as_ref().and_then(|relaxed| relaxed.captures_iter(line).last());
         let Some(word) = groups.as_ref().and_then(|groups| self.value_of(groups)) else { return false };
-        // Prose has other words there.
+        // Ordinary text has other words there.
         let word = word.as_str().to_ascii_lowercase();
         word.contains(|c: char| c.is_ascii_digit()) || ["nan", "inf", "none", "null"].iter().any(|no| word.contains(no))
     }
 
-    /// The group named so, or the first one that is not the position.
+    /// Returns the group `value`, or the first group that is not the position.
     fn value_of<'l>(&self, groups: &Captures<'l>) -> Option<Match<'l>> {
         let first = self.regex.capture_names().skip(1).position(|name| name != Some(STEP));
         groups.name(VALUE).or_else(|| groups.get(first? + 1))
     }
 
-    /// What the last match in a line says.
+    /// Returns the value of the last match in a line.
     pub fn find(&self, line: &str) -> Option<Found> {
         let mut count = 0;
         let groups = self.regex.captures_iter(line).inspect(|_| count += 1).last()?;
@@ -155,21 +155,21 @@ impl MetricPattern {
     }
 }
 
-/// Lines of any output. A relaxed pattern that matches one of them would match nearly everything.
+/// Samples of arbitrary output. A relaxed pattern that matches one of them would match nearly everything.
 const ANY_LINES: [&str; 3] = [
     "saved 3 files to out/x-1.5_2 in 2 s, 97.5% | [1/3] {'a': 0.5} (done)",
     "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 4 5 6 7 8 9",
     "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789.0123456789",
 ];
 
-/// A group of a pattern: where its parenthesis opens, and where its content begins and ends.
+/// Byte offsets of a group: its parenthesis, and start and end of its content.
 struct Group {
     open: usize,
     start: usize,
     end: usize,
 }
 
-/// The group of the value; none where that is not certain.
+/// Finds the group of the value; `None` if that is uncertain.
 fn group_of_value(pattern: &str) -> Option<Group> {
     let named = ["(?<value>", "(?P<value>"].iter().find_map(|open| pattern.find(open));
     let (mut is_escaped, mut is_class, mut depth) = (false, false, 0_usize);
@@ -204,7 +204,7 @@ fn group_of_value(pattern: &str) -> Option<Group> {
     None
 }
 
-/// The pattern with any word in place of its value. None where that would match nearly everything.
+/// Returns the pattern with any word as its value; `None` if that would match nearly everything.
 fn relaxed(pattern: &str, group: &Group) -> Option<Regex> {
     if pattern.contains('|') {
         return None;
@@ -214,7 +214,7 @@ fn relaxed(pattern: &str, group: &Group) -> Option<Regex> {
     (!ANY_LINES.iter().chain([&""]).any(|line| relaxed.is_match(line))).then_some(relaxed)
 }
 
-/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`.
+/// Whether a match is part of a longer number: `12.5` in `-12.5`, `1` in `1,234`.
 fn is_cut(before: &str, text: &str, after: &str) -> bool {
     let has_sign = text.starts_with(['-', '+']);
     if !text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit() || c == '.') {
@@ -239,7 +239,7 @@ fn is_cut(before: &str, text: &str, after: &str) -> bool {
     is_before || is_after
 }
 
-/// The length of an exponent that a text begins with: `(\d+\.\d+)` matches `1.2` of `1.2e-05`.
+/// Returns the length of an exponent at the start of a text: `(\d+\.\d+)` matches only `1.2` in `1.2e-05`.
 fn exponent(text: &str) -> usize {
     let Some(digits) = text.strip_prefix(['e', 'E']) else { return 0 };
     let digits = digits.strip_prefix(['-', '+']).unwrap_or(digits);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_match_of_a_line_counts_and_groups_say_what_is_what() {
+    fn the_last_match_counts_and_groups_select_value_and_step() {
         let plain = MetricPattern::read("accuracy", &r"acc (\d\.\d+)".into()).unwrap();
         let found = |value: f64, step| Some(Found { value: Ok(value), step, doubt: None });
         let twice = plain.find("acc 0.25 then acc 0.75").unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_cut_is_doubted() {
+    fn a_part_of_a_longer_number_is_doubted() {
         let doubt = |pattern: &str, line: &str| {
             MetricPattern::read("a", &pattern.into()).unwrap().find(line).unwrap().doubt.unwrap_or_default()
         };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_has_one_form() {
+    fn a_pattern_has_a_canonical_form() {
         let form = |value: Value| MetricPattern::read("a", &value).unwrap().value();
         let spelled = table(&[("pattern", "(a)".into()), ("series", false.into()), ("unit", "".into())]);
         assert_eq!(form(spelled), Value::from("(a)"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn faults_of_a_pattern_are_described() {
         let fault = |value: &Value| MetricPattern::read("a", value).unwrap_err().1;
         assert!(fault(&"acc (".into()).contains("`acc (`, which is not a regular expression: unclosed group"));
         assert!(fault(&"acc .*".into()).ends_with("(put parentheses around the number)"));

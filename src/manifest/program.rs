@@ -1,24 +1,24 @@
-//! An external program: its command as written, with placeholders, and as a cell makes it.
+//! An external program: its command with placeholders, and the command for a cell.
 
 use crate::record::{Cell, Table, Value};
 
-/// What of a program enters the identity of its runs.
+/// The files that are part of the identity of a program's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ProgramIdentity {
-    /// The files that the manifest and the command name, the local files that the program imports, its interpreter and its packages.
+    /// Files that the manifest and the command name, imported local files, the interpreter and its packages.
     #[default]
     Closure,
-    /// The files that the manifest names, alone.
+    /// Only the files that the manifest names.
     Files,
-    /// The files that the manifest and the command name, and the commit and the uncommitted patch of the repository.
+    /// Files that the manifest and the command name, and the repository's commit and uncommitted patch.
     Git,
 }
 
 impl ProgramIdentity {
-    /// Every value by its name.
+    /// All names.
     pub const NAMES: [&str; 3] = ["closure", "files", "git"];
 
-    /// The name that a manifest has for it.
+    /// Returns the name in a manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closure => "closure",
@@ -27,29 +27,29 @@ impl ProgramIdentity {
         }
     }
 
-    /// That of a recorded program part. Records of versions that knew no other have commit and patch.
+    /// Returns the identity of a recorded program part. Early versions recorded none and used commit and patch.
     pub fn recorded(program: &Table) -> Self {
         let name = program.get(Self::MEMBER).and_then(Value::as_str);
         name.and_then(Self::named).unwrap_or(Self::Git)
     }
 
-    /// The member of a program part that names it; none stands for [`Git`](Self::Git).
+    /// The member of a program part with this value; if absent, it is [`Git`](Self::Git).
     pub const MEMBER: &str = "identity";
 
-    /// The value of that name.
+    /// Parses a name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Closure, Self::Files, Self::Git].into_iter().find(|identity| identity.name() == name)
     }
 }
 
-/// The program that a manifest brings instead of the built-in trainer.
+/// The program that a manifest uses instead of the built-in trainer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Program and arguments as written, placeholders and all.
+    /// Program and arguments as written, with placeholders.
     pub command: Vec<String>,
-    /// Files whose contents enter the identity, as written: relative ones start at the manifest's folder.
+    /// Files whose contents are part of the identity, as written; relative paths start at the manifest's folder.
     pub files: Vec<String>,
-    /// What of it enters the identity.
+    /// The files that are part of the identity.
     pub identity: ProgramIdentity,
     template: Vec<Vec<Piece>>,
 }
@@ -60,9 +60,9 @@ enum Piece {
     Name(String),
 }
 
-/// Says where an image lies, whose content is in the identity.
+/// The path of an image, whose content is part of the identity already.
 const IMAGE: &str = "container.image";
-/// The samples of a step on all GPUs together, which follow from those of each where a cell does not hold them.
+/// The global batch size; computed from the batch size per GPU if a cell does not have it.
 const BATCH_OF_ALL: &str = "training.batch_global";
 
 /// A placeholder has no value in a cell.
@@ -76,7 +76,7 @@ pub struct ArgvError {
 }
 
 impl Program {
-    /// Reads the placeholders; on a fault gives the number of the item and what is wrong with it.
+    /// Parses the placeholders. An error has the index of the item and what is wrong with it.
     pub fn new(command: Vec<String>, files: Vec<String>, identity: ProgramIdentity) -> Result<Self, (usize, String)> {
         let template = command
             .iter()
@@ -86,14 +86,14 @@ impl Program {
         Ok(Self { command, files, identity, template })
     }
 
-    /// The command for a cell, every placeholder replaced.
+    /// Returns the command for a cell, with every placeholder replaced.
     ///
-    /// A name is looked for among `params`, then as a full dotted field; `{seed}` is the seed and `{gpus}` the number of GPUs:
-    /// that of `hardware.gpus` where it is given, else 0 on the CPU and 1 elsewhere. `{training.batch_global}` is the product of the batch
-    /// of each and their number where the cell has no other.
+    /// A name is looked up in `params`, then as a full dotted field; `{seed}` is the seed.
+    /// `{gpus}` is the number of GPUs: `hardware.gpus` if given, otherwise 0 on the CPU and 1 elsewhere.
+    /// Without a value of its own, `{training.batch_global}` is the batch size per GPU times the number of GPUs.
     ///
     /// # Errors
-    /// A placeholder that has no value in the cell; a loaded manifest has none such for its own cells.
+    /// If a placeholder has no value in the cell. This cannot happen for cells of a loaded manifest.
     pub fn argv(&self, cell: &Cell) -> Result<Vec<String>, ArgvError> {
         self.template
             .iter()
@@ -113,20 +113,20 @@ impl Program {
             .collect()
     }
 
-    /// What the command says of the cell beyond its configuration and seed, by full names: another value makes another command. An
-    /// image is not among them, whose digest is a part of its own.
+    /// Returns the settings that the command uses, by full name, because another value makes another command.
+    /// Configuration, parameters and seed are hashed already, and so is the content of an image.
     pub fn settings(&self, cell: &Cell) -> Table {
         let is_hashed = |name: &str| parameter(name, cell).is_some() || cell.config.contains_key(name);
         let names = self.names().map(|(_, name)| name).filter(|name| !is_hashed(name) && *name != IMAGE);
         names.filter_map(|name| Some((name.to_owned(), cell.settings.get(name)?.clone()))).collect()
     }
 
-    /// The placeholders without a value in the cell, each with the number of its item.
+    /// Returns the placeholders without a value in the cell, each with the index of its item.
     pub(super) fn unresolved(&self, cell: &Cell) -> Vec<(usize, &str)> {
         self.names().filter(|(_, name)| value(name, cell).is_none()).collect()
     }
 
-    /// The names of all placeholders, each with the number of its item.
+    /// Returns the names of all placeholders, each with the index of its item.
     fn names(&self) -> impl Iterator<Item = (usize, &str)> {
         self.template.iter().enumerate().flat_map(|(item, pieces)| {
             pieces.iter().filter_map(move |piece| match piece {
@@ -137,7 +137,7 @@ impl Program {
     }
 }
 
-/// Every name that a placeholder can have in the cell.
+/// Returns every name that a placeholder can have in the cell.
 pub(super) fn known(cell: &Cell) -> Vec<String> {
     let parameters = cell.config.keys().filter_map(|name| name.strip_prefix("params."));
     let own = ["seed", "gpus"].into_iter().filter(|name| !cell.config.contains_key(&format!("params.{name}")));
@@ -146,7 +146,7 @@ pub(super) fn known(cell: &Cell) -> Vec<String> {
     parameters.chain(own).chain(fields).map(str::to_owned).collect()
 }
 
-/// The parameter that a placeholder means, by its short name or its full one.
+/// Returns the parameter that a placeholder names, by its short or full name.
 fn parameter<'a>(name: &str, cell: &'a Cell) -> Option<&'a Value> {
     let full = || cell.config.get(name).filter(|_| name.starts_with("params."));
     cell.config.get(&format!("params.{name}")).or_else(full)
@@ -163,7 +163,7 @@ fn value(name: &str, cell: &Cell) -> Option<String> {
             None if cell.text("hardware.device") == Some("cpu") => "0".to_owned(),
             None => "1".to_owned(),
         }),
-        // A cell of one GPU does not hold it, so that equal work has an equal identity.
+        // A cell of one GPU does not have it, so that equal work has an equal identity.
         BATCH_OF_ALL => {
             let sharers = match cell.text("hardware.device") {
                 Some("cpu") => cell.int("hardware.cpu_ranks"),
@@ -176,7 +176,7 @@ fn value(name: &str, cell: &Cell) -> Option<String> {
     }
 }
 
-/// Splits an item into text and placeholders; `{{` and `}}` are braces.
+/// Splits an item into text and placeholders; `{{` and `}}` are literal braces.
 fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     const REMEDY: &str = "(write {{ and }} for braces)";
     let mut pieces = Vec::new();
@@ -237,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_comes_before_the_seed() {
+    fn a_parameter_takes_precedence_over_the_seed() {
         assert_eq!(argv(&["{seed}"]).unwrap(), ["shadow"]);
     }
 
     #[test]
-    fn settings_in_a_command_are_told_from_parameters_and_configuration() {
+    fn settings_of_a_command_exclude_parameters_and_configuration() {
         let mut cell = cell();
         let settings = [("experiment.name", "one"), ("data.path", "/d"), ("container.image", "/i"), ("limits.x", "2")];
         cell.settings = settings.map(|(name, value)| (name.to_owned(), value.into())).into();

@@ -1,10 +1,10 @@
-//! The reference of every key as a Markdown table, made from the field table.
+//! The reference of all keys as a Markdown table, generated from the field table.
 
 use super::field::{Constant, Field, Kind, Preset};
 use super::table::FIELDS;
 use crate::record::Value;
 
-/// The table of every key of the manifest, in Markdown; `docs/manifest.md` holds it.
+/// Returns the table of all keys in Markdown, for `docs/manifest.md`.
 pub fn reference_markdown() -> String {
     let mut out = String::from(
         "| key | value | list | default | applies where | meaning | identity |\n|---|---|---|---|---|---|---|\n",
