@@ -1,4 +1,4 @@
-//! One point of the grid as a cell: what applies, which defaults stand in, which combinations cannot be.
+//! Resolves a point of the grid to a cell: applicable fields, defaults, and invalid combinations.
 
 use super::availability::refused_values;
 use super::draft::{Draft, Item};
@@ -13,21 +13,21 @@ use std::collections::BTreeSet;
 
 mod share;
 
-/// A cell and what was learnt while it was made.
+/// A cell and the findings while it was resolved.
 pub(super) struct Resolved<'a> {
     pub(super) cell: Cell,
-    /// Fields whose value is faulty or missing: nothing more is said of them.
+    /// Fields whose value is faulty or missing; no follow-up faults are reported for them.
     pub(super) unknown: BTreeSet<&'a str>,
-    /// The keys that have a place in the cell, by their place in the draft.
+    /// Keys that are used in the cell, by index in the draft.
     pub(super) used: Vec<usize>,
     /// Byte offsets and messages.
     pub(super) faults: Vec<(usize, String)>,
 }
 
-/// Makes cells from points.
+/// Resolves points to cells.
 pub(super) struct Resolver<'a> {
     pub(super) draft: &'a Draft,
-    /// The settings that every cell shares.
+    /// The settings that all cells share.
     pub(super) shared: &'a Table,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Resolver<'a> {
         if free || value.is_some_and(|value| when.is.contains(&value)) { Truth::Yes } else { Truth::No }
     }
 
-    /// What stands in a cell where the manifest says nothing.
+    /// Inserts the default of a field, if it has one.
     fn stand_in(&self, field: &'static Field, out: &mut Resolved<'_>) {
         if self.draft.program.is_some() && field.is_training_work() {
             return;
@@ -115,7 +115,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The rules that span several fields.
+    /// Applies the rules that span several fields.
     fn combine(&self, point: &Point, out: &mut Resolved<'_>) {
         self.share_work(point, out);
         self.share_batch(point, out);
@@ -125,7 +125,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn combine_built_in(&self, point: &Point, out: &mut Resolved<'_>) {
-        // As it was before there was such a key: so the runs are the same.
+        // `false` is removed, so that run ids from before this key stay valid.
         if out.cell.get(DETERMINISTIC) == Some(&Value::Bool(false)) {
             out.cell.config.remove(DETERMINISTIC);
         }
@@ -168,7 +168,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// How large pictures can be, and how many classes scenes have.
+    /// Checks the side of images and the number of classes of `scenes`.
     fn combine_pictures(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
         let data = out.cell.text("data.name").unwrap_or_default().to_owned();
         let finds = OBJECT_MODELS.contains(&model);
@@ -193,7 +193,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Where the value of a field stands, or its table, or the beginning.
+    /// Returns the position of a field's value, or else of its table, or 0.
     fn place(&self, point: &Point, key: &str) -> usize {
         let row = FIELDS.iter().position(|field| field.key == key);
         let given = row.and_then(|row| point.fields[row]);
@@ -231,12 +231,12 @@ impl<'a> Resolved<'a> {
     }
 }
 
-/// The multiple of a detector's stride that is nearest to a side.
+/// Returns the multiple of a detector's stride nearest to `side`.
 fn nearest_multiple(side: i64) -> i64 {
     (side + OBJECT_STRIDE / 2) / OBJECT_STRIDE * OBJECT_STRIDE
 }
 
-/// The seed of its checked value: decimal digits, or the number of a default.
+/// Converts a checked seed: decimal digits, or the integer of a default.
 fn seed(value: &Value) -> u64 {
     match value {
         Value::Int(number) => u64::try_from(*number).unwrap_or_default(),

@@ -1,12 +1,12 @@
-//! The JSON Schema of a manifest, made from the field table.
+//! The JSON Schema of manifests, generated from the field table.
 
 use super::field::{Field, Interval, Kind, Preset};
 use super::table::{FIELDS, MODELS, sections};
 use crate::record::{Table, Value};
 
-/// The JSON Schema (draft 2020-12) of a manifest, for editors and other programs.
+/// Returns the JSON Schema (draft 2020-12) of manifests, for editors and other programs.
 ///
-/// It holds what a schema can hold: keys, types, ranges and choices. What depends on several keys is checked on loading.
+/// It covers keys, types, ranges and choices. Rules that span several keys are checked only when a manifest is loaded.
 pub fn schema() -> Value {
     let mut properties = Table::new();
     for field in writable().filter(|field| field.section().is_empty()) {
@@ -14,7 +14,7 @@ pub fn schema() -> Value {
     }
     for section in sections() {
         if section == "repeats" {
-            // A whole number, or a table of bounds: what is said of numbers holds for those alone, and so with tables.
+            // An integer or a table of bounds. JSON Schema applies keywords for numbers to numbers only, and so for objects.
             let (Some(Value::Table(both)), Value::Table(table)) =
                 (properties.get_mut(section), section_schema(section))
             else {
@@ -179,9 +179,9 @@ fn scalar(kind: Kind) -> Value {
     }
 }
 
-/// One value, or a list of them: an axis.
+/// Returns the schema of a value or a list of such values, which is an axis.
 fn any_or_list(one: &Value) -> Value {
-    // A value may stand in it twice where another axis varies with it.
+    // Items need not be unique, because a zip may vary another axis with them.
     let many = table([("type", "array".into()), ("items", one.clone()), ("minItems", Value::Int(1))]);
     table([("anyOf", Value::List(vec![one.clone(), many]))])
 }

@@ -1,6 +1,6 @@
-//! The keys of `[slurm]`, and the profile of a site, which has the same keys.
+//! The keys of `[slurm]`, and site profiles, which have the same keys.
 //!
-//! Knows what may be written. What it means to Slurm is `cluster`'s.
+//! Knows the syntax. Their meaning for Slurm is defined in `cluster`.
 
 use super::check::{Checker, unknown_key};
 use super::document::{self, Content};
@@ -16,7 +16,7 @@ const PATH: Kind = Kind::Text { max: 4096, lines: false };
 
 use Field as F;
 
-/// Where and how cells are executed on a cluster. None of it enters an identity: what a run met there does.
+/// Where and how cells run on a cluster. These keys are not part of the identity.
 pub(super) const FIELDS: &[Field] = &[
     F::shape(
         "slurm.site",
@@ -69,20 +69,20 @@ pub(super) const FIELDS: &[Field] = &[
     F::shape("slurm.ledger", PATH, "this program on the nodes").preset(Preset::Stated("this program")),
 ];
 
-/// The keys that name files of the host that submits, and whether a name without a slash is one to be looked for on PATH.
+/// Keys with paths on the submitting host, and whether a name without a slash is looked up on PATH.
 pub const SLURM_PATHS: [(&str, bool); 4] =
     [("spool", false), ("container", false), ("ledger", true), ("container_command", true)];
 
-/// Whether a path of a profile starts somewhere: it has no folder of its own that a person would think of.
+/// Whether a path in a profile is absolute, because a profile has no base folder for relative paths.
 fn is_rooted(key: &str, path: &str) -> bool {
     let known = SLURM_PATHS.iter().find(|(known, _)| *known == key);
     known.is_none_or(|(_, may_be_name)| path.starts_with(['/', '~']) || *may_be_name && !path.contains('/'))
 }
 
-/// Reads the profile of a site: the keys of `[slurm]`, but for `site`, at the top of a TOML file.
+/// Reads a site profile: the keys of `[slurm]` except `site`, at the top level of a TOML file.
 ///
 /// # Errors
-/// The file cannot be read, or its contents are wrong: then every fault is listed.
+/// If the file cannot be read, or its contents are wrong (all faults are listed).
 pub fn load_site(path: &Path) -> Result<Table, ManifestError> {
     let unreadable = |source| ManifestError::Site { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -102,7 +102,7 @@ pub fn load_site(path: &Path) -> Result<Table, ManifestError> {
                         continue;
                     }
                     None => {
-                        // `site` is a key of the manifest's alone.
+                        // `site` is valid only in manifests.
                         let message = unknown_key(&name).0.replace("slurm.", "");
                         faults.add(key.span.start, message.replace("known keys: site, ", "known keys: "));
                         continue;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_slurm_is_in_no_cell() {
+    fn slurm_keys_are_not_part_of_cells() {
         let plain = parse(CELL, "m.toml").unwrap();
         let with = "[slurm]\npartition = 'gpu'\nmodules = ['cuda/12.2.2']\nrequeue = false\ngrace_s = 60\n";
         let manifest = parse(&format!("{CELL}{with}"), "m.toml").unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_have_their_place() {
+    fn faults_of_slurm_keys_have_positions() {
         let faults = |text: &str| parse(&format!("{CELL}[slurm]\n{text}"), "m").unwrap_err().to_string();
         assert_eq!(
             faults("partition = 'a b'\nrequeue = 'yes'\nmodules = 'cuda'\narray_limit = [1, 2]\npartitoin = 'x'"),

@@ -1,25 +1,25 @@
-//! The standard fields of a cell as other people's tables name them: their spelling and their types.
+//! The standard fields of cells, used to check names and types in imported tables.
 //!
-//! Limits of the built-in trainer are left out: other programs have other optimizers, and more classes or wider samples.
+//! Limits of the built-in trainer do not apply: other programs have other optimizers, more classes or longer samples.
 
 use super::fault::{nearest, shown};
 use super::field::{Field, Interval, Kind, Role};
 use super::table::FIELDS;
 use crate::record::Value;
 
-/// The tables of fields that enter the identity.
+/// Tables whose fields are part of the identity.
 const SECTIONS: [&str; 5] = ["model", "data", "training", "inference", "hardware"];
 
-/// A dotted name as manifests see it.
+/// The classification of a dotted name.
 #[derive(Clone, Copy, Debug)]
 pub enum Standard {
     /// A field of manifests.
     Field(&'static Field),
-    /// No field of manifests, but spelled or placed nearly like this one.
+    /// Not a field of manifests, but similar to this one in spelling or table.
     Misspelled(&'static str),
-    /// A field of somebody's own. The flag says whether it stands in a table of standard fields.
+    /// A user-defined field.
     Own {
-        /// Whether its table is one of manifests.
+        /// Whether it is in a table of standard fields.
         among_standard: bool,
     },
 }
@@ -32,7 +32,7 @@ fn leaf(field: &Field) -> &'static str {
     field.key.rsplit('.').next().unwrap_or_default()
 }
 
-/// Looks a dotted name up.
+/// Classifies a dotted name.
 pub fn standard(name: &str) -> Standard {
     if let Some(field) = FIELDS.iter().find(|field| field.key == name && SECTIONS.contains(&field.section())) {
         return Standard::Field(field);
@@ -48,7 +48,7 @@ pub fn standard(name: &str) -> Standard {
     } else if section == "params" {
         None
     } else {
-        // Of another table only the table's own name can be a slip.
+        // In other tables, only the table's name can be misspelled.
         let near = nearest(section, SECTIONS);
         near.and_then(|near| known().find(|field| field.section() == near && leaf(field) == rest))
             .map(|field| field.key)
@@ -56,7 +56,7 @@ pub fn standard(name: &str) -> Standard {
     meant.map_or(Standard::Own { among_standard: is_standard }, Standard::Misspelled)
 }
 
-/// The standard field that a name without a table probably means, such as `batch_size`.
+/// Returns the standard field with this name without its table, such as `batch_size`.
 pub fn without_table(name: &str) -> Option<&'static str> {
     known().find(|field| leaf(field) == name).map(|field| field.key)
 }
@@ -72,10 +72,10 @@ impl Field {
         matches!(self.kind, Kind::Flag)
     }
 
-    /// The value in the form in which cells have it, if it is of the field's type: `64.0` of a whole number is `64`, `1` of a real one `1.0`.
+    /// Converts a value to the field's type: for an integer `64.0` becomes `64`, for a float `1` becomes `1.0`.
     ///
     /// # Errors
-    /// What is wrong with it, to stand behind the field's name.
+    /// The fault, phrased to follow the field's name.
     pub fn typed(&self, value: &Value) -> Result<Value, String> {
         let wrong = |expected: String| Err(format!("is {} (it must be {expected})", shown(&value.to_string())));
         match self.kind {
@@ -109,7 +109,7 @@ fn real(value: &Value, interval: Interval) -> Option<Value> {
     Some(Value::Float(number))
 }
 
-/// The whole number that a value is, however it is written.
+/// Returns the integer that a value represents, if it does.
 fn whole(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_of_standard_fields_are_found_and_own_fields_are_free() {
+    fn misspelled_standard_fields_are_found_and_other_names_are_free() {
         for (name, expected) in [
             ("training.batchsize", "training.batch_size"),
             ("training.lr", "training.learning_rate"),

@@ -1,6 +1,6 @@
-//! The table of every key of the manifest, in the order in which axes vary: later ones faster, the seed fastest.
+//! The table of all keys of the manifest, in the order in which axes vary: later ones faster, the seed fastest.
 //!
-//! Checks, expansion, the JSON Schema and the reference all read this table and nothing else.
+//! Checks, expansion, JSON Schema and reference are all derived from this table.
 
 use super::field::{Constant, Field, Interval, Kind, Preset, Role, When};
 use super::program::ProgramIdentity;
@@ -25,17 +25,17 @@ pub(super) const MODELS: &[&str] = &[
 const DIGIT_MODELS: &[&str] = &["softmax", "mnist_mlp", "mnist_cnn"];
 const PICTURE_MODELS: &[&str] = &["resnet50", "vgg16"];
 const TEXT_MODELS: &[&str] = &["lstm", "gru", "bert", "gpt2"];
-/// Those that find objects in pictures.
+/// Object detectors.
 pub(super) const OBJECT_MODELS: &[&str] = &["yolov3", "maskrcnn"];
-/// Models that can be cut into stages of a pipeline.
+/// Models that can be split into pipeline stages.
 pub(super) const STAGED_MODELS: &[&str] = &["resnet50", "vgg16", "bert", "gpt2"];
-/// The others.
+/// Models that cannot be split.
 pub(super) const WHOLE_MODELS: &[&str] =
     &["linear", "softmax", "mnist_mlp", "mnist_cnn", "lstm", "gru", "dqn", "yolov3", "maskrcnn"];
 const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn", "yolov3", "maskrcnn"];
-/// Those that have a tiny form and any number of classes.
+/// Models with a tiny variant and a variable number of classes.
 const SIZED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "yolov3", "maskrcnn"];
-/// Those that are evaluated.
+/// Models that are evaluated.
 const EVALUATED_MODELS: &[&str] = &[
     "softmax",
     "mnist_mlp",
@@ -50,7 +50,7 @@ const EVALUATED_MODELS: &[&str] = &[
     "yolov3",
     "maskrcnn",
 ];
-/// Which models learn which data.
+/// Which models can be trained on which data.
 pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
     (&["linear"], &["line"]),
     (DIGIT_MODELS, &["digits", "idx"]),
@@ -59,27 +59,27 @@ pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
     (&["dqn"], &["cartpole", "catch"]),
     (OBJECT_MODELS, &["scenes", "coco"]),
 ];
-/// The small models, which compute in float32 alone.
+/// The small models, which support only float32.
 pub(super) const SMALL_MODELS: &[&str] = &["linear", "softmax", "mnist_mlp", "mnist_cnn"];
-/// Whether each attempt has to have the same bits.
+/// Whether all attempts must give the same bits.
 pub(super) const DETERMINISTIC: &str = "training.deterministic";
-/// The most tokens of a sample that BERT has positions for.
+/// Most tokens per sample that BERT has positions for.
 pub(super) const BERT_POSITIONS: i64 = 512;
-/// Models that find objects see their picture in steps of so many pixels.
+/// Detectors require image sides that are multiples of this number of pixels.
 pub(super) const OBJECT_STRIDE: i64 = 32;
-/// The largest side of pictures that have one class each.
+/// Largest side of images for classification.
 pub(super) const LARGEST_PICTURE: i64 = 512;
-/// The smallest side of `scenes`.
+/// Smallest side of `scenes`.
 pub(super) const SMALLEST_SCENE: i64 = 64;
-/// The most classes that `scenes` have.
+/// Most classes of `scenes`.
 pub(super) const SCENE_CLASSES: i64 = 80;
-/// The samples of the `line` data, which are always learned together.
+/// Number of samples of the `line` data, which are always one batch.
 pub(super) const LINE_SAMPLES: i64 = 4;
 
 const NAME: Kind = Kind::Text { max: 200, lines: false };
 const PATH: Kind = Kind::Text { max: 4096, lines: false };
 const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
-/// Watts and megahertz: what a card takes is its own to say, but beyond this no number is one.
+/// Watts or megahertz. The GPU's own limits are unknown here; larger values are certainly wrong.
 const SETTING: Kind = Kind::Int { min: 1, max: 1_000_000 };
 const SAMPLES: Kind = Kind::Int { min: 1, max: 1_000_000 };
 
@@ -109,7 +109,7 @@ const fn joined<const N: usize>(first: &[Field], then: &[Field]) -> [Field; N] {
     all
 }
 
-/// Every key but those of `[slurm]`.
+/// Every key except those of `[slurm]`.
 const HERE: &[Field] = &[
     F::setting("name", NAME, "the experiment's name")
         .called("experiment.name")
@@ -460,13 +460,13 @@ const HERE: &[Field] = &[
     F::shape("grid.exclude", Kind::Grid("a list of tables"), "cells less: those that match all that an entry names"),
 ];
 
-/// Looks a field up by its dotted name in the manifest; a parameter's name finds the row of all parameters.
+/// Returns the field with this dotted name in the manifest. All parameters share one row.
 pub(super) fn field(key: &str) -> Option<&'static Field> {
     let key = if key.starts_with("params.") { "params.*" } else { key };
     FIELDS.iter().find(|field| field.key == key)
 }
 
-/// The tables of the manifest, in the order of their first key.
+/// Returns the tables of the manifest, in the order of their first keys.
 pub(super) fn sections() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for field in FIELDS {

@@ -1,7 +1,7 @@
-//! A recorded configuration with some of its fields changed, checked as if a person had written it into a manifest.
+//! Changes fields of a recorded configuration, with the checks that apply to manifests.
 //!
-//! What a run records is resolved: every default is written out. So it is written as a manifest again, with what is changed in it, and
-//! read like any other; what cannot be is refused in the same words.
+//! A recorded configuration contains every default. It is written as a manifest with the changes and parsed again,
+//! so that invalid changes give the same messages as in a manifest.
 
 use super::ProgramIdentity;
 use super::field::Role;
@@ -9,25 +9,25 @@ use super::table::FIELDS;
 use super::{ManifestError, parse};
 use crate::record::{Run, Table, Value};
 
-/// What a worker finds out by itself, so that no manifest has it.
+/// A field that the worker records and that manifests do not have.
 const FOUND: &str = "data.digest";
 
-/// None where a run uses the CPU: a manifest says so by the device.
+/// It is 0 for a run on the CPU, where a manifest has only the device.
 const GPUS: &str = "hardware.gpus";
-/// The batch of each of several GPUs, and that of all: who writes one must not write the other.
+/// Batch size per GPU and global batch size; a manifest may have only one of them.
 const BATCHES: [&str; 2] = ["training.batch_size", "training.batch_global"];
 
-/// The configuration of a run with some fields changed. `settings` are those of one of its attempts.
+/// Returns the configuration of a run with some fields changed. `settings` are those of one of its attempts.
 ///
 /// # Errors
-/// If no manifest could say so, and why.
+/// If no valid manifest has this configuration, with the reason.
 pub fn vary(run: &Run, settings: &Table, changes: &Table) -> Result<Table, String> {
     let mut recorded = run.config().clone();
     recorded.remove(FOUND);
     if recorded.get(GPUS) == Some(&Value::Int(0)) {
         recorded.remove(GPUS);
     }
-    // What is not changed follows from what is; a program's own is worked out one way only.
+    // The batch size that is not changed follows from the other one; for a program, by default the size per GPU does.
     let has_program = run.parts.program.as_table().is_some();
     let [each, all] = BATCHES;
     let from_all = changes.contains_key(all) || has_program && !changes.contains_key(each);
@@ -54,7 +54,7 @@ fn read(text: &str) -> Result<Table, String> {
     }
 }
 
-/// The text of a manifest with that configuration, but for one field.
+/// Returns a manifest with the configuration, except for the field `without`.
 fn written(run: &Run, config: &Table, settings: &Table, without: &str) -> Result<String, String> {
     let mut text = String::new();
     for (name, value) in config.iter().filter(|(name, _)| *name != without) {
@@ -68,7 +68,7 @@ fn written(run: &Run, config: &Table, settings: &Table, without: &str) -> Result
         text.push_str(&toml(value)?);
         text.push('\n');
     }
-    // What is recorded only may be needed too: where data lies.
+    // Fields that are only recorded may be needed too, such as the path of the data.
     let recorded_only = FIELDS.iter().filter(|field| {
         field.is_of_cell() && field.is_writable() && matches!(field.role, Role::Setting | Role::Container)
     });
@@ -96,7 +96,7 @@ fn toml(value: &Value) -> Result<String, String> {
     Ok(match value {
         Value::Bool(value) => value.to_string(),
         Value::Int(value) => value.to_string(),
-        // The shortest digits that are read as the same number.
+        // `Debug` prints the shortest digits that parse to the same number.
         Value::Float(value) => format!("{value:?}"),
         Value::Str(text) => quoted(text),
         Value::List(items) => format!("[{}]", items.iter().map(toml).collect::<Result<Vec<_>, _>>()?.join(", ")),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_of_every_manifest_is_read_back_as_it_is() {
+    fn cells_of_committed_manifests_survive_a_round_trip() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
         let mut seen = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_checked_as_a_manifest_is() {
+    fn changes_are_checked_like_a_manifest() {
         let text = "model.name = 'softmax'\n[data]\ntrain_count = 100\n[training]\nlearning_rate = 1e-3\nepochs = 2\n";
         let cell = parse(text, "").unwrap().cells.remove(0);
         let mut config = cell.config.clone();

@@ -1,4 +1,4 @@
-//! How several GPUs share a step: what each of them takes of its samples, and what all take together.
+//! Batch sizes with several GPUs: per GPU and in total.
 
 use super::super::grid::Point;
 use super::super::table::{LINE_SAMPLES, STAGED_MODELS};
@@ -7,23 +7,23 @@ use super::{Resolved, Resolver};
 const EACH: &str = "training.batch_size";
 const ALL: &str = "training.batch_global";
 const MICRO: &str = "training.micro_batches";
-/// As the trainer reads it.
+/// The trainer's limit.
 const LARGEST_BATCH: i64 = 65_536;
 
-/// Who shares a step.
+/// The GPUs or CPU ranks that share a step.
 pub(super) struct Sharers {
-    /// How many there are; one shares with nobody.
+    /// Number of sharers; 1 if the step is not shared.
     pub(super) count: i64,
-    /// Into how many parts they cut a batch: stages of a pipeline work on all of it.
+    /// Number of parts of a batch. It is 1 for a pipeline, whose stages process the whole batch.
     pub(super) parts: i64,
-    /// The key that says so.
+    /// The key with their number.
     pub(super) key: &'static str,
-    /// What they are called.
+    /// Their name in messages.
     pub(super) name: &'static str,
 }
 
 impl Sharers {
-    /// GPUs, or the threads that stand for them on a CPU.
+    /// Returns the GPUs, or on a CPU the threads that stand for GPUs.
     pub(super) fn of(out: &Resolved<'_>) -> Self {
         let (key, name) = match out.cell.text("hardware.device") {
             Some("cpu") => ("hardware.cpu_ranks", "ranks"),
@@ -34,14 +34,16 @@ impl Sharers {
         Self { count, parts, key, name }
     }
 
-    /// Whether a fault keeps from being known how many there are.
+    /// Whether their number is unknown because of a fault.
     pub(super) fn are_unknown(out: &Resolved<'_>) -> bool {
         ["hardware.gpus", "hardware.cpu_ranks", "hardware.device"].iter().any(|key| out.unknown.contains(key))
     }
 }
 
 impl Resolver<'_> {
-    /// One GPU shares nothing, whatever other cells of the manifest do; several need a way to. Where the others are stages of a pipeline, its steps are cut into micro-batches as theirs are.
+    /// Checks the parallelism and adapts cells with one GPU.
+    /// Several GPUs need a kind of parallelism. One GPU has none if other cells of the manifest use several; it keeps
+    /// the micro-batches of a pipeline.
     pub(super) fn share_work(&self, point: &Point, out: &mut Resolved<'_>) {
         if Sharers::are_unknown(out) || out.unknown.contains("hardware.parallelism") {
             return;
@@ -70,13 +72,14 @@ impl Resolver<'_> {
         }
     }
 
-    /// Works the batch of each out from that of all, or the other way round. A cell of one GPU has its batch alone, so that equal work has an equal identity.
+    /// Computes the batch size per GPU from the global one, or vice versa.
+    /// A cell with one GPU has no global batch size, so that equal work has an equal identity.
     pub(super) fn share_batch(&self, point: &Point, out: &mut Resolved<'_>) {
         if Sharers::are_unknown(out) || [EACH, ALL].iter().any(|key| out.unknown.contains(key)) {
             return;
         }
         let Sharers { parts, count, name, .. } = Sharers::of(out);
-        // What a program's stages do with a batch is its own matter.
+        // A program decides itself how pipeline stages use a batch.
         let count = if self.draft.program.is_some() { count } else { parts };
         let is_given = |key: &str| self.is_given(point, key);
         match (out.cell.int(ALL), is_given(EACH)) {
@@ -87,7 +90,7 @@ impl Resolver<'_> {
             (Some(all), false) if all % count != 0 => {
                 let rule = format!("{ALL} is {all}, but {count} {name} share it (it must be a multiple of {count})");
                 out.fault(self.place(point, ALL), rule);
-                // Nobody wrote the default, and nothing further is to be said of it.
+                // The default is removed, so that no further faults are reported for it.
                 out.cell.config.remove(EACH);
             }
             (Some(all), false) => {
@@ -108,7 +111,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether a batch of all can be: `linear` learns its samples together, and generated data have so many and no more.
+    /// Checks the batch size: `linear` trains on all its samples together, and generated data have a fixed number.
     pub(super) fn fit_batch(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
         let Some(each) = out.cell.int(EACH) else { return };
         let Sharers { parts: count, name, .. } = Sharers::of(out);

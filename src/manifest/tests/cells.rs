@@ -2,7 +2,7 @@ use super::*;
 
 const SMALL: &str = "model.name = 'softmax'\ntraining = { learning_rate = 0.1, epochs = 1 }\n";
 
-/// The values of some fields in every cell, `-` where there is none.
+/// Returns the values of some fields in every cell, `-` for a missing one.
 fn values(manifest: &Manifest, fields: &[&str]) -> Vec<String> {
     let row = |cell: &Cell| {
         let value = |field: &&str| match *field {
@@ -90,7 +90,7 @@ fn one_gpu_is_the_same_cell_however_its_batch_is_given() {
 }
 
 #[test]
-fn stages_of_a_pipeline_work_on_the_whole_batch_and_one_gpu_cuts_its_steps_as_they_do() {
+fn pipeline_stages_process_the_whole_batch_and_one_gpu_keeps_their_micro_batches() {
     let fields = [
         "hardware.gpus",
         "hardware.parallelism",
@@ -118,7 +118,7 @@ fn threads_stand_for_gpus_and_line_is_shared_by_all() {
 }
 
 #[test]
-fn a_program_gets_the_batch_of_each_from_that_of_all_and_no_other() {
+fn a_program_gets_its_batch_per_gpu_only_from_a_global_batch() {
     let fields = ["hardware.gpus", "training.batch_size", "training.batch_global"];
     let rows = |training: &str| {
         let text = format!("program.command = ['x']\n{training}\n[hardware]\ngpus = [1, 2]\nparallelism = 'data'");
@@ -130,7 +130,7 @@ fn a_program_gets_the_batch_of_each_from_that_of_all_and_no_other() {
 }
 
 #[test]
-fn the_batch_of_all_stands_in_the_command_of_every_cell_that_has_a_batch() {
+fn a_command_can_use_the_global_batch_of_every_cell() {
     let commands = |training: &str, hardware: &str| {
         let text = format!("program.command = ['x', '{{training.batch_global}}']\n{training}\n[hardware]\n{hardware}");
         let manifest = read(&text);
@@ -147,14 +147,14 @@ fn the_batch_of_all_stands_in_the_command_of_every_cell_that_has_a_batch() {
 }
 
 #[test]
-fn sizes_of_answered_batches_are_one_value_and_no_axis() {
+fn inference_batch_sizes_are_one_value_and_not_an_axis() {
     let text = format!("seed = [1, 2]\n{SMALL}[inference]\nbatch_sizes = [1, 32, 8]");
     assert_eq!(values(&read(&text), &["seed", "inference.batch_sizes"]), ["1 [1, 32, 8]", "2 [1, 32, 8]"]);
     assert!(!read(SMALL).cells[0].config.contains_key("inference.batch_sizes"));
 }
 
 #[test]
-fn what_need_not_be_deterministic_is_the_run_that_it_was() {
+fn deterministic_false_does_not_change_the_identity() {
     let read = |word: &str| read(&SMALL.replace("epochs", &format!("deterministic = {word}, epochs")));
     let key = "training.deterministic";
     assert_eq!(values(&read("true"), &[key]), ["true"]);
@@ -314,7 +314,7 @@ fn excluded_entries_match_resolved_cells() {
 }
 
 #[test]
-fn what_is_excluded_need_not_be_possible() {
+fn excluded_cells_may_be_invalid() {
     let text = "[model]\nname = ['linear', 'softmax']\n[data]\nname = ['line', 'digits']\n[training]\nlearning_rate = 0.01\nsteps = 1\n[grid]\nexclude = [{ model.name = 'linear', data.name = 'digits' }, { model.name = 'softmax', data.name = 'line' }]";
     assert_eq!(values(&read(text), &["model.name", "data.name"]), ["linear line", "softmax digits"]);
 }

@@ -48,13 +48,13 @@ hz = [1, 2]
 }
 
 #[test]
-fn a_band_of_temperatures_has_room() {
+fn start_temperatures_need_a_nonempty_range() {
     let fault = |least: i64| faults(&format!("{SMALL}[protocol]\ncool_to_c = 45\nmin_start_c = {least}"));
     insta::assert_snapshot!(fault(46), @"m:5:15: protocol.min_start_c is 46, but protocol.cool_to_c is 45 (it must be at most that)");
 }
 
 #[test]
-fn what_the_trainer_refuses_has_a_line_and_a_column() {
+fn values_that_the_trainer_refuses_have_positions() {
     let text = "model.name = 'softmax'\n[training]\nepochs = 1\nlearning_rate = 1\nbatch_size = 65_537";
     insta::assert_snapshot!(faults(text), @"m:5:14: training.batch_size is 65537, but the built-in trainer takes at most 65536 on each");
     let text = "model.name = 'gru'\n[data]\nname = 'text'\npath = 'x'\nvalidation_share = [0.5, 0, 1]\n[training]\nsteps = 1\nlearning_rate = 1";
@@ -65,7 +65,7 @@ fn what_the_trainer_refuses_has_a_line_and_a_column() {
 }
 
 #[test]
-fn sizes_of_answered_batches_are_different_whole_numbers() {
+fn inference_batch_sizes_are_distinct_integers() {
     let fault = |sizes: &str| faults(&format!("{SMALL}[inference]\nbatch_sizes = {sizes}"));
     insta::assert_snapshot!(["8", "[]", "[0]", "[8, 'x']", "[8, 1, 8]", "[70000]"].map(fault).join("\n"), @r"
     m:4:15: inference.batch_sizes is 8 (it must be a list of 1 to 16 different whole numbers from 1 to 65536)
@@ -93,7 +93,7 @@ fn missing_keys_are_named_with_what_they_take() {
 }
 
 #[test]
-fn combinations_that_cannot_be_are_refused() {
+fn invalid_combinations_are_refused() {
     let small = |more: &str| faults(&format!("{SMALL}{more}"));
     insta::assert_snapshot!(small("data.name = 'line'"), @"m:3:13: `line` does not fit `softmax` (use digits or idx)");
     insta::assert_snapshot!(faults("model.name = 'linear'\n[data]\nname = 'digits'\n[training]\nbatch_size = 5\nlearning_rate = 1\nsteps = 1\nepochs = 1"), @r"
@@ -115,7 +115,7 @@ fn combinations_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn how_gpus_share_the_work_is_checked() {
+fn parallelism_and_batch_sizes_are_checked() {
     let with = |hardware: &str, training: &str| {
         faults(&format!(
             "[model]\nname = 'mnist_mlp'\n[training]\nlearning_rate = 1\nsteps = 1\n{training}\n[hardware]\n{hardware}"
@@ -142,7 +142,7 @@ fn how_gpus_share_the_work_is_checked() {
 }
 
 #[test]
-fn sides_and_classes_of_pictures_with_objects_are_checked() {
+fn sides_and_classes_of_detection_data_are_checked() {
     let with = |model: &str, data: &str| {
         faults(&format!(
             "[model]\nname = '{model}'\nclasses = 81\n[data]\n{data}\n[training]\nlearning_rate = 1\nsteps = 1"
@@ -168,7 +168,7 @@ fn sides_and_classes_of_pictures_with_objects_are_checked() {
 }
 
 #[test]
-fn what_has_no_effect_is_refused() {
+fn keys_without_effect_are_refused() {
     let text = "[model]\nname = 'softmax'\ndropout = 0.5\n[training]\noptimizer = 'adam'\nmomentum = [0.8, 0.9]\nlearning_rate = 1\nepochs = 1\n[params]\nx = 1";
     insta::assert_snapshot!(faults(text), @r"
     m:3:1: model.dropout has no effect (it applies where model.name is mnist_cnn, vgg16, bert or gpt2)
@@ -290,7 +290,7 @@ fn faults_of_patterns_have_a_place() {
 }
 
 #[test]
-fn settings_of_gpus_are_numbers_that_a_card_could_have() {
+fn gpu_settings_have_an_upper_limit() {
     insta::assert_snapshot!(faults(&format!("{SMALL}[hardware]\npower_limit_w = 99999999999")), @"m:4:17: hardware.power_limit_w is 99999999999 (it must be at most 1000000)");
 }
 

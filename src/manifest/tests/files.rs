@@ -26,7 +26,7 @@ fn every_committed_manifest_expands() {
 }
 
 #[test]
-fn the_reference_is_the_one_in_the_docs() {
+fn the_reference_in_the_docs_is_up_to_date() {
     let path = repository().join("docs/manifest.md");
     let docs = std::fs::read_to_string(&path).unwrap();
     let begin = docs.find(BEGIN).unwrap() + BEGIN.len();
@@ -40,7 +40,7 @@ fn the_reference_is_the_one_in_the_docs() {
 }
 
 #[test]
-fn the_examples_of_the_docs_are_right() {
+fn the_examples_in_the_docs_are_valid() {
     let docs = std::fs::read_to_string(repository().join("docs/manifest.md")).unwrap();
     let examples: Vec<_> = docs.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let cells: Vec<_> = examples.iter().map(|text| read(text).cells.len()).collect();
@@ -64,7 +64,7 @@ fn the_schema_has_every_key_that_can_be_used() {
 }
 
 #[test]
-fn the_table_of_fields_is_sound() {
+fn the_table_of_fields_is_consistent() {
     let mut keys = BTreeSet::new();
     for (row, field) in fields().iter().enumerate() {
         assert!(keys.insert(field.key), "{} stands twice", field.key);
@@ -90,7 +90,7 @@ fn the_table_of_fields_is_sound() {
 }
 
 #[test]
-fn what_names_a_file_has_a_place() {
+fn named_files_have_positions() {
     let text = "model.name = 'x'\ndata = { name = 'own', path = ['a', \"é\", 'c'] }\n\
                 container = { image = 'i.sif', binds = ['/a', '/b:/c:rw'] }\n[program]\ncommand = ['python3', 'train.py']\n\
                 files = ['lib.py',\n  'train.py']\n[[grid.include]]\ndata.path = 'd'\n";

@@ -1,18 +1,18 @@
-//! How a manifest is written never changes an identity; what it means always does.
+//! Tests that the syntax of a manifest never changes an identity, and that its meaning always does.
 
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
 
-/// Keys with their values: what a manifest means, free of how it is written.
+/// Keys with their values: the meaning of a manifest, independent of its syntax.
 type Meaning = BTreeMap<&'static str, Vec<Value>>;
 
 fn texts(words: &[&'static str]) -> Vec<Value> {
     words.iter().map(|word| Value::from(*word)).collect()
 }
 
-/// Distinct values out of a pool, in a random order.
+/// Generates distinct values from a pool, in random order.
 fn some(pool: Vec<Value>, most: usize) -> impl Strategy<Value = Vec<Value>> {
     let len = pool.len();
     Just(pool)
@@ -30,7 +30,7 @@ fn ints(numbers: &[i64]) -> Vec<Value> {
 
 const LEARNING_RATES: [f64; 6] = [0.1, 1e-4, 1.0, 2.0, 0.029, 3e-5];
 
-/// Meanings in which every key has an effect: all of its conditions are met by some cell.
+/// Generates meanings in which every key has an effect: some cell satisfies its conditions.
 fn meanings() -> impl Strategy<Value = Meaning> {
     let always = (
         some(texts(&["softmax", "mnist_mlp", "mnist_cnn"]), 2),
@@ -69,7 +69,7 @@ fn meanings() -> impl Strategy<Value = Meaning> {
     )
 }
 
-/// Choices of a writer, taken one after another.
+/// A sequence of syntactic choices.
 #[derive(Debug)]
 struct Pen {
     choices: Vec<u8>,
@@ -120,10 +120,10 @@ impl Pen {
         }
     }
 
-    /// Writes the meaning in one of its many forms.
+    /// Writes the meaning with randomly chosen syntax.
     fn write(&mut self, meaning: &Meaning) -> String {
         let mut meaning = meaning.clone();
-        // A default spelled out means nothing new.
+        // An explicit default does not change the meaning.
         for field in fields() {
             let applies = field.when.is_none_or(|when| {
                 meaning
@@ -138,7 +138,7 @@ impl Pen {
                 meaning.entry(field.key).or_insert_with(|| vec![constant.into()]);
             }
         }
-        // What is recorded only means nothing either.
+        // Settings that are only recorded do not change the identity either.
         let settings = [
             ("name", "'n'"),
             ("description", "'d'"),
@@ -194,7 +194,7 @@ fn pens() -> impl Strategy<Value = Pen> {
     proptest::collection::vec(any::<u8>(), 64).prop_map(|choices| Pen { choices, next: 0 })
 }
 
-/// Values that replace those of a key, none of them in the pools above.
+/// Returns values to replace those of a key; none of them is in the pools above.
 fn other(key: &str) -> Vec<Value> {
     match key {
         "training.learning_rate" => reals(&[0.123]),
@@ -213,7 +213,7 @@ fn sorted(manifest: &Manifest) -> Vec<(Digest, u64)> {
 
 proptest! {
     #[test]
-    fn two_writings_of_one_meaning_have_the_same_cells(meaning in meanings(), mut one in pens(), mut two in pens()) {
+    fn equal_meanings_give_equal_cells(meaning in meanings(), mut one in pens(), mut two in pens()) {
         let (one, two) = (one.write(&meaning), two.write(&meaning));
         prop_assert_eq!(identities(&read(&one)), identities(&read(&two)), "{}\n----\n{}", one, two);
     }
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn cells_are_the_product_without_what_does_not_apply(meaning in meanings(), mut pen in pens()) {
+    fn cells_are_the_product_of_the_applicable_axes(meaning in meanings(), mut pen in pens()) {
         let manifest = read(&pen.write(&meaning));
         let len = |key: &str| meaning.get(key).map_or(1, Vec::len);
         let weight = |key: &str, word: &str, extra: usize| -> usize {
