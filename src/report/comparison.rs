@@ -1,6 +1,7 @@
 //! Several attempts side by side, as text and as a document.
 
 use super::document::table_of;
+use super::live::fitted;
 use super::number::significant;
 use super::table::columns;
 use super::units;
@@ -28,10 +29,7 @@ fn shown(value: Option<&Value>, digits: usize) -> String {
         Some(Value::Float(number)) => to_digits(*number, digits),
         Some(other) => other.to_string(),
     };
-    if text.chars().count() <= WIDEST {
-        return text;
-    }
-    text.chars().take(WIDEST - 1).chain(['…']).collect()
+    fitted(&text, Some(WIDEST))
 }
 
 /// Formats a number rounded to `digits` significant digits.

@@ -121,17 +121,13 @@ pub fn mean_within(show: impl Fn(f64) -> String, mean: f64, half_width: Option<f
 }
 
 /// Formats a share as a signed change in percent with two decimals: `+4.00%`.
+/// From a million percent on, it is in scientific notation.
 pub fn percent(share: f64) -> String {
-    percent_to(share, 2)
-}
-
-/// Formats a share as a signed change in percent; above a million percent in scientific notation.
-pub fn percent_to(share: f64, digits: usize) -> String {
     let percent = share * 100.0;
     if percent.is_infinite() {
         return if percent > 0.0 { "+∞%" } else { "-∞%" }.to_owned();
     }
-    if percent.abs() < 1e6 { format!("{percent:+.digits$}%") } else { format!("{percent:+.2e}%") }
+    if percent.abs() < 1e6 { format!("{percent:+.2}%") } else { format!("{percent:+.2e}%") }
 }
 
 /// Formats a number of bytes with a binary prefix.
@@ -215,7 +211,7 @@ mod tests {
     fn changes_of_any_size_have_a_short_form() {
         let shown = [0.04, -0.5, 9999.0, 1e300, f64::INFINITY, f64::MAX].map(percent);
         assert_eq!(shown, ["+4.00%", "-50.00%", "+999900.00%", "+1.00e302%", "+∞%", "+∞%"]);
-        assert_eq!(percent_to(-2e4, 1), "-2.00e6%");
+        assert_eq!(percent(-2e4), "-2.00e6%");
     }
 
     #[test]

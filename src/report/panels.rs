@@ -192,11 +192,6 @@ fn throttled(title: &str, series: &[&Series], (from, to): (u64, u64), columns: u
     bits.chunks(LINES).map(panel).collect()
 }
 
-/// Returns the bands of an attempt's phases; see [`phase_bands`].
-pub(super) fn bands(telemetry: &Telemetry, end: u64, narrowest: u64) -> Vec<Band> {
-    phase_bands(&telemetry.phases, end, narrowest)
-}
-
 /// Returns the bands of rank 0 up to `end`.
 /// A band narrower than `narrowest` is merged with its neighbour of the same name.
 pub(super) fn phase_bands(phases: &[Phase], end: u64, narrowest: u64) -> Vec<Band> {

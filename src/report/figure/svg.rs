@@ -11,7 +11,6 @@ use super::scale::number;
 use super::text::{broken, escaped, fitted, width};
 use super::{Figure, FigureError, Mark, Millimetres, Panel, Shape, Style};
 use crate::record::RunId;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Text sizes, in points.
@@ -264,13 +263,8 @@ impl Page<'_> {
 
     fn whole(self, figure: &Figure, wide: f64, high: f64) -> String {
         let prefix = self.drawing.prefix;
-        let mut hatches: BTreeMap<usize, String> = BTreeMap::new();
-        for series in 0..COLOURS.len() {
-            if self.out.contains(&self.fill(series)) {
-                hatches.insert(series, hatch(prefix, series));
-            }
-        }
-        let hatches: String = hatches.into_values().collect();
+        let used = (0..COLOURS.len()).filter(|series| self.out.contains(&self.fill(*series)));
+        let hatches: String = used.map(|series| hatch(prefix, series)).collect();
         let role = if self.drawing.link.is_some() { "group" } else { "img" };
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}mm\" height=\"{}mm\" viewBox=\"0 0 {} {}\" role=\"{role}\" \

@@ -12,7 +12,7 @@ const ROWS: usize = 24;
 /// Least number of values with a box; fewer values are clearer without quartiles.
 const BOXED: usize = 5;
 /// Vertical offsets of points, so that equal values stay visible.
-const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
+pub(super) const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
 
 /// Plots the attempts of each configuration, or of all that agree on the fields `by`.
 /// The best group is first, or the one with the smallest mean if the better direction is unknown.
@@ -97,6 +97,7 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
     let from_zero = values.iter().all(|value| *value >= 0.0) && is_wide(&values);
     let (low, high) = padded(values, from_zero);
     let has_boxes = !boxes.is_empty();
+    let first = names.first().cloned().unwrap_or_default();
     let mut one = panel("", axis(&subject.name(), &unit, Scale::Linear(low, high)), axis("", "", Scale::Names(names)));
     let mark = |label: &str, style, shape| Mark { label: label.to_owned(), style, shape };
     one.marks = vec![mark("", Style::Faint, Shape::Boxes(boxes))];
@@ -115,7 +116,6 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
         notes.push(format!("Left out: {left_out} with {which} means (--where selects, --by groups)."));
     }
     notes.extend(subject.left_out());
-    let first = names_of(&one.y.scale).first().cloned().unwrap_or_default();
     Ok(Figure {
         title: format!("{}: {} of {}", subject.model, subject.metric, count(groups.len(), "group")),
         summary: format!(
@@ -136,11 +136,4 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
 pub(super) fn is_wide(values: &[f64]) -> bool {
     let (low, high) = values.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
     high - low > 0.4 * high
-}
-
-fn names_of(scale: &Scale) -> &[String] {
-    match scale {
-        Scale::Names(names) => names,
-        _ => &[],
-    }
 }

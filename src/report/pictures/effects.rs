@@ -5,13 +5,10 @@ use super::super::effects::Effected;
 use super::super::fields::short_names;
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::left_out::left_out_text;
-use super::distribution::is_wide;
-use super::{Mean, full, largest, optional, said, scaled, scatter, significant, thinned, thinning};
+use super::distribution::{JITTER, is_wide};
+use super::{Mean, better, full, largest, optional, said, scaled, scatter, significant, thinned, thinning};
 use crate::analysis::{ModelScale, Summary};
-use crate::record::{Direction, MetricKind, count};
-
-/// Vertical offsets of points, so that equal values stay visible.
-const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
+use crate::record::{MetricKind, count};
 
 /// The plotted mean of a level; geometric on the log scale.
 struct Shown {
@@ -123,12 +120,7 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
             Some(_) => format!("{name}: {:.1}% of the variance, {tested}{best}", 100.0 * effect.share.eta_squared),
             None => format!("{name}: {}", found.inseparable(&own.name)),
         };
-        let better = match found.direction {
-            Some(Direction::Minimize) => " (lower is better)",
-            Some(Direction::Maximize) => " (higher is better)",
-            None => "",
-        };
-        let x = axis(&format!("{}{better}", found.metric), &unit, Scale::Linear(0.0, 1.0));
+        let x = axis(&format!("{}{}", found.metric, better(found.direction)), &unit, Scale::Linear(0.0, 1.0));
         let mut one = panel(&title, x, axis(name, "", Scale::Names(rows)));
         let mark = |label: &str, style, points| Mark { label: label.to_owned(), style, shape: Shape::Points(points) };
         let of_dots = match found.kind {

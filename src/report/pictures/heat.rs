@@ -121,7 +121,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     let mut notes = vec![format!(
         "{}{shown_unit}{}.{}",
         subject.metric,
-        subject.better(),
+        super::better(subject.direction),
         if has_interval { " ± is the half-width of the mean's 95% interval." } else { "" }
     )];
     let (drawn, typed) = if best.is_some() {

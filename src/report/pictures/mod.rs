@@ -78,18 +78,9 @@ impl<T: Asked> Subject<'_, T> {
         one.contender(self.metric, self.admitted).map(|contender| contender.run.id)
     }
 
-    /// Returns the better direction as a suffix of an axis label; empty if unknown.
-    fn better(&self) -> &'static str {
-        match self.direction {
-            Some(Direction::Minimize) => " (lower is better)",
-            Some(Direction::Maximize) => " (higher is better)",
-            None => "",
-        }
-    }
-
     /// Returns the metric's name for an axis label.
     fn name(&self) -> String {
-        format!("{}{}", self.metric, self.better())
+        format!("{}{}", self.metric, better(self.direction))
     }
 
     /// Returns a note on the attempts left out, with the reasons; `None` if there are none.
@@ -107,21 +98,28 @@ impl<T: Asked> Subject<'_, T> {
     }
 }
 
+/// Returns the better direction as a suffix of an axis label; empty if unknown.
+fn better(direction: Option<Direction>) -> &'static str {
+    match direction {
+        Some(Direction::Minimize) => " (lower is better)",
+        Some(Direction::Maximize) => " (higher is better)",
+        None => "",
+    }
+}
+
 /// Returns a unit in which numbers are short, and the factor to it.
 fn scaled(unit: &str, largest: f64) -> (String, f64) {
     let prefixes: &[(f64, &str)] = match unit {
         "J" | "W" => &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")],
         "s" => &[(1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")],
-        "B" => return binary(largest),
+        "B" => {
+            let shown = super::units::shown("B", analysis::Kind::Level, largest);
+            return (shown.unit, shown.factor);
+        }
         _ => return (unit.to_owned(), 1.0),
     };
     let fits = prefixes.iter().find(|(size, _)| largest.abs() >= *size).copied().unwrap_or((1.0, ""));
     (format!("{}{unit}", fits.1), 1.0 / fits.0)
-}
-
-fn binary(largest: f64) -> (String, f64) {
-    let shown = super::units::shown("B", analysis::Kind::Level, largest);
-    (shown.unit, shown.factor)
 }
 
 /// Returns the largest magnitude of the finite values.

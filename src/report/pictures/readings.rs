@@ -1,7 +1,7 @@
 //! Plots hardware samples over time: a panel for each unit, a line for each series, and phases behind them.
 
 use super::super::figure::{Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, panel};
-use super::super::panels::{bands, panels};
+use super::super::panels::{panels, phase_bands};
 use super::super::telemetry::Telemetry;
 use super::curves::{real, thinned_note, tint};
 use super::full;
@@ -22,7 +22,7 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
         return Err(FigureError::Empty("no selected series has a finite value".to_owned()));
     }
     let end = telemetry.extent(Axis::TimeNs).1.max(1);
-    let phases = bands(telemetry, end, end / NARROWEST);
+    let phases = phase_bands(&telemetry.phases, end, end / NARROWEST);
     let last = found.len() - 1;
     let mut drawn = Vec::new();
     for (at, source) in found.iter().enumerate() {
