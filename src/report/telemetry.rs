@@ -1,6 +1,7 @@
 //! Hardware samples of an attempt: a table with sparklines, CSV, and a document.
 
 use super::document::table_of;
+use super::figure::csv_field;
 use super::number::{duration, quantity as in_unit, significant, took, wall_seconds};
 use super::sparkline::sparkline;
 use super::table::columns;
@@ -263,23 +264,25 @@ pub const CSV_HEADS: &str = "series,unit,axis,position,value\n";
 
 /// Returns the points of a series as CSV lines. Positions are in seconds or steps; values are written with all digits.
 pub fn csv_rows(series: &Series) -> String {
-    let start = match series.axis {
-        Axis::TimeNs => format!("{},{},time_s,", csv_field(&series.name), csv_field(&series.unit)),
-        Axis::Step => format!("{},{},step,", csv_field(&series.name), csv_field(&series.unit)),
-    };
+    let start = format!("{},{},{},", csv_field(&series.name), csv_field(&series.unit), csv_axis(series.axis));
     let mut rows = String::with_capacity(series.values.len() * (start.len() + 32));
     for (position, value) in series.positions.iter().zip(&series.values) {
-        let position = match series.axis {
-            Axis::TimeNs => format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000),
-            Axis::Step => position.to_string(),
-        };
-        rows.push_str(&format!("{start}{position},{value:?}\n"));
+        rows.push_str(&format!("{start}{},{value:?}\n", csv_position(*position, series.axis)));
     }
     rows
 }
 
-fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+/// Returns the name of an axis in CSV.
+pub(super) fn csv_axis(axis: Axis) -> &'static str {
+    if axis == Axis::TimeNs { "time_s" } else { "step" }
+}
+
+/// Formats a position for CSV: seconds with nine decimals, or a step.
+pub(super) fn csv_position(position: u64, axis: Axis) -> String {
+    match axis {
+        Axis::TimeNs => format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000),
+        Axis::Step => position.to_string(),
+    }
 }
 
 /// Returns the samples as a document's members.
@@ -303,14 +306,7 @@ pub fn telemetry_value(telemetry: &Telemetry) -> Table {
 /// Returns a series as plotted, with rates for a counter.
 fn drawn_value(series: &Series) -> Value {
     let kind = Kind::of(&series.name);
-    let mut table = table_of([
-        ("name", series.name.as_str().into()),
-        ("unit", series.unit.as_str().into()),
-        ("kind", if kind == Kind::Counter { "rate" } else { kind.name() }.into()),
-        ("axis", series.axis.name().into()),
-        ("positions", series.positions.clone().into()),
-        ("values", series.values.clone().into()),
-    ]);
+    let mut table = series_members(series, if kind == Kind::Counter { "rate" } else { kind.name() });
     if kind == Kind::Flags {
         table.insert("shares".to_owned(), shares(series));
     }
@@ -323,17 +319,21 @@ fn shares(series: &Series) -> Value {
     Value::Table(shares.collect())
 }
 
-fn series_value(series: &Series) -> Value {
-    let kind = Kind::of(&series.name);
-    let figures = Figures::of(series, &Curve::of(series));
-    let mut table = table_of([
+fn series_members(series: &Series, kind: &str) -> Table {
+    table_of([
         ("name", series.name.as_str().into()),
         ("unit", series.unit.as_str().into()),
-        ("kind", kind.name().into()),
+        ("kind", kind.into()),
         ("axis", series.axis.name().into()),
         ("positions", series.positions.clone().into()),
         ("values", series.values.clone().into()),
-    ]);
+    ])
+}
+
+fn series_value(series: &Series) -> Value {
+    let kind = Kind::of(&series.name);
+    let figures = Figures::of(series, &Curve::of(series));
+    let mut table = series_members(series, kind.name());
     let (min, max) = figures.range.unzip();
     // These are rates per second for a counter, and meaningless for flags.
     let figures = [("min", min), ("mean", figures.mean), ("max", max), ("last", figures.last)];

@@ -111,8 +111,12 @@ impl Sheet {
 
 fn field(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
-    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    if is_formula { csv_field(&format!("'{text}")) } else { csv_field(text) }
+}
+
+/// Quotes a cell of CSV if needed (RFC 4180).
+pub(super) fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 /// A pair of axes with marks.

@@ -5,6 +5,7 @@ use super::super::figure::{
 };
 use super::super::number::significant;
 use super::super::panels::{Band, phase_bands};
+use super::super::telemetry::{csv_axis, csv_position};
 use super::super::units::shown;
 use super::{full, labels, state_text};
 use crate::analysis::{Curve, Kind, quartiles};
@@ -120,7 +121,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
                 .map(|piece| piece.iter().map(|(at, value)| (position(*at), value * unit.factor)).collect());
             let name = if attempts.len() > 1 { label(*at) } else { String::new() };
             one.marks.push(Mark { label: name, style: Style::Series(*at), shape: Shape::Line(pieces.collect()) });
-            rows(&mut sheet, &attempts[*at], raw, is_timed);
+            rows(&mut sheet, &attempts[*at], raw);
         }
         if let [alone] = attempts {
             one.bands = if is_timed { in_time(alone, last) } else { in_steps(alone, start, last) };
@@ -211,21 +212,16 @@ fn y_axis(name: &str, unit: &str, ends: &[f64], all: &[f64]) -> AxisOf {
     axis(name, unit, Scale::Linear(low, high))
 }
 
-fn rows(sheet: &mut Sheet, one: &Curved, series: &Series, is_timed: bool) {
+fn rows(sheet: &mut Sheet, one: &Curved, series: &Series) {
     let (attempt, run) = (one.attempt.to_string(), one.run.id.to_string());
     for (position, value) in series.positions.iter().zip(&series.values) {
-        let position = if is_timed {
-            format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000)
-        } else {
-            position.to_string()
-        };
         sheet.rows.push(vec![
             attempt.clone(),
             run.clone(),
             series.name.clone(),
             series.unit.clone(),
-            if is_timed { "time_s" } else { "step" }.to_owned(),
-            position,
+            csv_axis(series.axis).to_owned(),
+            csv_position(*position, series.axis),
             full(*value),
         ]);
     }

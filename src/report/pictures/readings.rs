@@ -2,7 +2,7 @@
 
 use super::super::figure::{Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::super::panels::{panels, phase_bands};
-use super::super::telemetry::Telemetry;
+use super::super::telemetry::{Telemetry, csv_axis, csv_position};
 use super::curves::{real, thinned_note, tint};
 use super::full;
 use crate::record::Axis;
@@ -66,12 +66,8 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
     let mut sheet = Sheet::new(&["series", "unit", "axis", "position", "value"]);
     for series in &telemetry.series {
         for (position, value) in series.positions.iter().zip(&series.values) {
-            let position = match series.axis {
-                Axis::TimeNs => format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000),
-                Axis::Step => position.to_string(),
-            };
-            let axis = if series.axis == Axis::TimeNs { "time_s" } else { "step" };
-            sheet.rows.push(vec![series.name.clone(), series.unit.clone(), axis.to_owned(), position, full(*value)]);
+            let (axis, position) = (csv_axis(series.axis).to_owned(), csv_position(*position, series.axis));
+            sheet.rows.push(vec![series.name.clone(), series.unit.clone(), axis, position, full(*value)]);
         }
     }
     let titles: Vec<&str> = drawn.iter().map(|panel| panel.title.as_str()).collect();
