@@ -26,13 +26,9 @@ pub struct SubmittedArray {
 
 impl SubmittedArray {
     fn size(&self) -> String {
-        let gpus = if self.gpus == 0 { String::new() } else { format!(" with {}", count_gpus(self.gpus)) };
+        let gpus = if self.gpus == 0 { String::new() } else { format!(" with {}", count(self.gpus, "GPU")) };
         format!("{} in {}{gpus}", count(self.cells.len(), "cell"), count(self.tasks, "task"))
     }
-}
-
-fn count_gpus(gpus: u32) -> String {
-    count(usize::try_from(gpus).unwrap_or(usize::MAX), "GPU")
 }
 
 /// Returns the submitted jobs as text. Without a submitted job: the cells and scripts that would be submitted.
@@ -152,6 +148,14 @@ impl StatusView {
         }
         counts
     }
+
+    fn jobs_text(&self) -> String {
+        match self.jobs.as_slice() {
+            [] => "not submitted".to_owned(),
+            [job] => format!("job {job}"),
+            jobs => format!("jobs {}", jobs.join(", ")),
+        }
+    }
 }
 
 /// Returns the progress of submissions as text.
@@ -189,16 +193,6 @@ fn one_text(view: &StatusView) -> String {
         text.extend(cell.tail.lines().map(|line| format!("    {}\n", plain_lines(line))));
     }
     text
-}
-
-impl StatusView {
-    fn jobs_text(&self) -> String {
-        match self.jobs.as_slice() {
-            [] => "not submitted".to_owned(),
-            [job] => format!("job {job}"),
-            jobs => format!("jobs {}", jobs.join(", ")),
-        }
-    }
 }
 
 /// Returns the progress of submissions as a document's members.

@@ -121,7 +121,8 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
     }
 }
 
-pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
+/// Returns the fields that differ as a document's value.
+pub fn fields_value(fields: &[FieldDifference]) -> Value {
     let item = |field: &FieldDifference| {
         let mut table = table_of([("field", field.field.as_str().into())]);
         table.extend(field.lines.as_ref().map(|lines| ("lines".to_owned(), lines.count.into())));
@@ -133,11 +134,6 @@ pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
         Value::Table(table)
     };
     Value::List(fields.iter().map(item).collect())
-}
-
-/// Returns the fields that differ as a document's value.
-pub fn environment_value(fields: &[FieldDifference]) -> Value {
-    fields_value(fields)
 }
 
 pub(super) fn parts_value(parts: &[PartDifference]) -> Value {

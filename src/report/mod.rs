@@ -46,7 +46,9 @@ pub use cluster::{
 };
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
-pub use difference::{diff_text, diff_value, environment_value, fields_text, program_changes, why_text, why_value};
+pub use difference::{
+    diff_text, diff_value, fields_text, fields_value as environment_value, program_changes, why_text, why_value,
+};
 pub use document::{document, table_of};
 pub use effects::{Confounded, Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};

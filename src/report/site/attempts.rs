@@ -235,11 +235,7 @@ impl<'a> AttemptTable<'a> {
         }));
         let seed = trial.run.parts.seed;
         row.push(Field::number(seed.to_string(), seed.to_string().parse().unwrap_or(f64::MAX)));
-        row.extend(self.fields.iter().map(|name| {
-            let value = trial.field(name);
-            let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);
-            Field { value: value.and_then(|value| value.as_float()), ..Field::text(text) }
-        }));
+        row.extend(self.fields.iter().map(|name| Field::of(trial.field(name))));
         let tags: Vec<&str> = [run.0, trial.id.0]
             .iter()
             .filter_map(|digest| self.tags.get(digest))

@@ -3,7 +3,7 @@
 pub(super) use super::super::figure::escaped;
 use super::super::figure::{Drawing, Figure, FigureError, Sheet};
 use super::page_of;
-use crate::record::RunId;
+use crate::record::{RunId, Value};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -66,6 +66,12 @@ impl Field {
 
     pub(super) fn number(text: impl Into<String>, value: f64) -> Self {
         Self { text: text.into(), value: Some(value), ..Self::default() }
+    }
+
+    /// Returns a cell with the value of a field, or a dash.
+    pub(super) fn of(value: Option<Value>) -> Self {
+        let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);
+        Self { value: value.and_then(|value| value.as_float()), ..Self::text(text) }
     }
 
     /// Adds a link to the page of a run.

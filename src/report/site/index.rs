@@ -129,11 +129,7 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
                 p.map_or_else(blank, |p| linked(Field::number(probability(p), p))),
                 place.probability.map_or_else(blank, |p| linked(Field::number(format!("{:.0}%", 100.0 * p), p))),
             ];
-            row.extend(fields.iter().map(|name| {
-                let value = field_of(place, name);
-                let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);
-                Field { value: value.and_then(|value| value.as_float()), ..Field::text(text) }
-            }));
+            row.extend(fields.iter().map(|name| Field::of(field_of(place, name))));
             row
         })
         .collect();

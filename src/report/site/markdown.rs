@@ -2,8 +2,7 @@
 
 use super::super::fields::{field_of, short_names, shown_fields};
 use super::super::number::count;
-use super::super::ranking::Ranking;
-use super::super::ranking::{best_lines, head_of, probability};
+use super::super::ranking::{Ranking, best_lines, head_of, probability};
 use super::super::sample::{estimate_text, sample_text};
 use super::{ReportOf, headline};
 use crate::record::is_invisible;
