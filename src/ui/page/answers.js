@@ -1,6 +1,6 @@
 // The Answers page: the ranking of a model's configurations by a metric, the Pareto front of two metrics, and the effect of each field.
 
-import { called, commandLine, differing, el, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
+import { called, commandLine, compared, differing, el, later, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
 import { allNames, ask } from './api.js';
 import { scatter } from './scatter.js';
 import { setOptions } from './state.js';
@@ -32,14 +32,6 @@ export async function answersPage(model, options, signal) {
     el('h2', { text: `Effects on ${metric}` }), later(() => effects(chosen, metric, where, signal)));
 }
 
-function later(make) {
-  const holder = el('div', {}, el('p', { class: 'faint', text: 'Loading…' }));
-  make().then((content) => replace(holder, content), (error) => {
-    if (error.name !== 'AbortError') replace(holder, el('p', { text: error.message }));
-  });
-  return holder;
-}
-
 function interval(place) {
   if (place.sample?.range) return place.sample.range;
   return place.half_width == null ? [place.mean, place.mean] : [place.mean - place.half_width, place.mean + place.half_width];
@@ -60,22 +52,12 @@ function meanText(place, unit) {
   return place.half_width == null ? quantity(place.mean, unit) : `${quantity(place.mean, unit)} ± ${quantity(place.half_width, unit)}`;
 }
 
-function against(place, isBest) {
-  const one = place.comparison;
-  if (isBest) return 'best';
-  if (!one) return '–';
-  const show = one.scale === 'ratio' ? (value) => `${number(value)}×` : (value) => `${number(value)} ${one.scale}`;
-  const range = one.low == null ? '' : ` (${number(one.low)} to ${number(one.high)})`;
-  const p = one.p == null ? '' : `, p ${one.p < 0.001 ? '< 0.001' : `= ${number(one.p)}`}`;
-  return `${show(one.estimate)}${range}${one.untested ? ', not tested' : p}`;
-}
-
 function ranking({ document: best, command, notes }, model) {
   const places = best.places ?? [];
   const fields = differing(places.map((place) => place.config));
   const all = places.flatMap(interval);
   const scale = [Math.min(...all), Math.max(...all)];
-  const rows = places.map((place, at) => [at + 1, runLink(place.run), meanBar(place, scale), meanText(place, best.unit), place.sample?.text ?? text(place.n), against(place, at === 0), place.p_best == null ? '–' : `${number(100 * place.p_best)}%`, ...fields.map((field) => text(place.config[field]))]);
+  const rows = places.map((place, at) => [at + 1, runLink(place.run), meanBar(place, scale), meanText(place, best.unit), place.sample?.text ?? text(place.n), at === 0 ? 'best' : compared(place.comparison), place.p_best == null ? '–' : `${number(100 * place.p_best)}%`, ...fields.map((field) => text(place.config[field]))]);
   const heads = ['#', 'run', 'interval', `${best.metric} (${best.direction === 'maximize' ? 'higher' : 'lower'} is better)`, 'sample', 'against the best', 'P(best)', ...fields.map(shortName)];
   const left = (best.left_out ?? []).map((one) => el('li', { text: `${one.count ?? one.attempts ?? ''} ${one.why ?? ''}: ${one.reason ?? text(one)}` }));
   return el('div', {},

@@ -1,6 +1,6 @@
 // The Compare page: differences, metrics and curves of two to eight attempts.
 
-import { called, commandLine, differing, el, metric, number, runLink, short, table, text } from './dom.js';
+import { called, commandLine, compared, differing, el, metric, number, runLink, short, table, text } from './dom.js';
 import { ask } from './api.js';
 import { curves } from './curves.js';
 
@@ -39,7 +39,7 @@ function chooser(wanted) {
 
 function configuration(shown) {
   const configs = shown.map(({ run }) => ({ ...run.parts.config.value, seed: run.parts.seed?.value, ...Object.fromEntries(['device', 'driver', 'cuda', 'container'].map((part) => [part, text(run.parts[part]?.value)])) }));
-  const names = [...new Set(configs.flatMap((config) => Object.keys(config)))].filter((name) => new Set(configs.map((config) => text(config[name]))).size > 1).sort();
+  const names = differing(configs);
   if (names.length === 0) return el('p', { text: 'No field differs.' });
   return table('Fields that differ', ['field', ...shown.map(({ attempt }) => short(attempt.attempt))], names.map((name) => [name, ...configs.map((config) => text(config[name]))]));
 }
@@ -60,10 +60,8 @@ async function differences(shown, attempts, signal) {
 
 function ratio(one) {
   const tested = one?.significance?.comparison;
-  if (!tested) return Number.isFinite(one?.b / one?.a) ? `${number(one.b / one.a)}×` : '–';
-  const range = tested.low == null ? '' : ` (${number(tested.low)} to ${number(tested.high)})`;
-  const p = tested.p == null ? '' : `, p ${tested.p < 0.001 ? '< 0.001' : `= ${number(tested.p)}`}`;
-  return `${number(tested.estimate)}${tested.scale === 'ratio' ? '×' : ` ${tested.scale}`}${range}${tested.untested ? ', not tested' : p}`;
+  if (!tested && Number.isFinite(one?.b / one?.a)) return `${number(one.b / one.a)}×`;
+  return compared(tested);
 }
 
 /** Recorded facts that differ from those of the first attempt. */

@@ -18,6 +18,15 @@ export function replace(parent, ...children) {
   parent.replaceChildren(...children.filter((child) => child != null));
 }
 
+/** A part of the page that is loaded after the others. */
+export function later(make) {
+  const holder = el('div', {}, el('p', { class: 'faint', text: 'Loading…' }));
+  make().then((content) => replace(holder, content), (error) => {
+    if (error.name !== 'AbortError') replace(holder, el('p', { text: error.message }));
+  });
+  return holder;
+}
+
 /** Four significant digits; whole numbers as they are. */
 export function number(value) {
   if (value == null) return '–';
@@ -67,6 +76,14 @@ export function metric(one) {
   if (one.value == null) return one.reason ?? 'not known';
   const off = one.uncertainty == null ? '' : ` ± ${quantity(one.uncertainty, one.unit)}`;
   return quantity(one.value, one.unit) + off;
+}
+
+/** A comparison with its interval and p-value. */
+export function compared(one) {
+  if (!one) return '–';
+  const range = one.low == null ? '' : ` (${number(one.low)} to ${number(one.high)})`;
+  const p = one.p == null ? '' : `, p ${one.p < 0.001 ? '< 0.001' : `= ${number(one.p)}`}`;
+  return `${number(one.estimate)}${one.scale === 'ratio' ? '×' : ` ${one.scale}`}${range}${one.untested ? ', not tested' : p}`;
 }
 
 export function when(unixMs) {

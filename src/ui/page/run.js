@@ -1,6 +1,6 @@
 // The Run page: metrics, curves, timeline, output and identity of one attempt.
 
-import { commandLine, el, metric, number, quantity, replace, runLink, seconds, short, shortName, table, text, when } from './dom.js';
+import { commandLine, el, later, metric, number, quantity, replace, runLink, seconds, short, shortName, table, text, when } from './dom.js';
 import { ask } from './api.js';
 import { curves } from './curves.js';
 import { follow, live } from './live.js';
@@ -73,15 +73,6 @@ function metrics(attempt) {
   const missing = Object.entries(attempt.metrics).filter(([, one]) => one.value == null);
   const list = missing.length ? el('details', {}, el('summary', { text: `${missing.length} metrics have no value` }), table('Metrics without a value', ['metric', 'reason'], missing.map(([name, one]) => [name, metric(one)]))) : null;
   return el('div', {}, table('Metrics', ['metric', 'value'], known.map(([name, one]) => [name, metric(one)])), list);
-}
-
-/** A part of the page that is loaded after the others. */
-function later(make) {
-  const holder = el('div', {}, el('p', { class: 'faint', text: 'Loading…' }));
-  make().then((content) => replace(holder, content), (error) => {
-    if (error.name !== 'AbortError') replace(holder, el('p', { text: error.message }));
-  });
-  return holder;
 }
 
 async function phases(id, signal) {
