@@ -62,7 +62,7 @@ impl Checker<'_> {
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
                 let other =
                     if name == "model.name" && meant.is_none() { "; other models run by [program]" } else { "" };
-                Err(format!("{name} is {} (it must be {}{hint}{other})", self.found(node), choices(words, "or")))
+                Err(format!("{name} is {} (it must be {}{hint}{other})", self.found(node), choices(words)))
             }
             (Kind::Int { min, max }, Content::Int(number)) => match number.map(i64::try_from) {
                 Some(Ok(number)) if number < min => {
@@ -196,9 +196,7 @@ pub(super) fn unknown_key(path: &str) -> (String, Option<&'static str>) {
         return (format!("unknown key `{}` (did you mean `{here}`?)", shown(path)), key);
     } else if let Some(elsewhere) = elsewhere {
         return (format!("unknown key `{}` (did you mean `{}`?)", shown(path), elsewhere.key), Some(elsewhere.key));
-    } else if let Some(table) = table {
-        format!("did you mean the table `[{table}]`?")
-    } else if let Some(table) = by_table {
+    } else if let Some(table) = table.or(by_table) {
         format!("did you mean the table `[{table}]`?")
     } else if section.is_empty() || !known_section {
         let keys: Vec<_> = writable().filter(|field| field.section().is_empty()).map(|field| field.key).collect();

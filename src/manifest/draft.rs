@@ -404,15 +404,10 @@ impl Reader<'_> {
             for item in items {
                 match (key.text.as_str(), &item.content) {
                     ("zip", Content::List(names)) => self.zip(names, item),
-                    ("include", Content::Table(_)) => {
-                        if let Some(entry) = self.entry("include", item) {
-                            self.draft.include.push(entry);
-                        }
-                    }
-                    ("exclude", Content::Table(_)) => {
-                        if let Some(entry) = self.entry("exclude", item) {
-                            self.draft.exclude.push(entry);
-                        }
+                    (list @ ("include" | "exclude"), Content::Table(_)) => {
+                        let Some(entry) = self.entry(list, item) else { continue };
+                        let entries = if list == "include" { &mut self.draft.include } else { &mut self.draft.exclude };
+                        entries.push(entry);
                     }
                     _ => {
                         let found = self.check.found(item);
@@ -427,7 +422,6 @@ impl Reader<'_> {
 
     fn zip(&mut self, names: &[Node], node: &Node) {
         let mut places: Vec<usize> = Vec::new();
-        let before = places.len();
         let mut whole = true;
         for name_node in names {
             match self.zipped(name_node, &places) {
@@ -438,7 +432,7 @@ impl Reader<'_> {
                 }
             }
         }
-        if whole && places.len() < before + 2 {
+        if whole && places.len() < 2 {
             self.faults.add(node.span.start, "grid.zip has a group of fewer than two axes (name at least two)");
             whole = false;
         }

@@ -153,9 +153,8 @@ fn meets(draft: &Draft, entry: &Entry, resolved: &Resolved<'_>) -> Option<bool> 
             continue;
         }
         let name = if given.field.key == "params.*" { given.name.as_str() } else { given.field.cell };
-        let seed = || Value::Str(resolved.cell.seed.to_string());
         let found = match given.field.role {
-            Role::Seed => Some(seed()),
+            Role::Seed => Some(Value::Str(resolved.cell.seed.to_string())),
             _ => resolved.cell.get(name).cloned(),
         };
         let mut matches = false;

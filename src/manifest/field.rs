@@ -148,7 +148,7 @@ pub struct When {
 
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}", self.field, choices(self.is, "or"))
+        write!(f, "{} is {}", self.field, choices(self.is))
     }
 }
 
@@ -285,12 +285,12 @@ impl fmt::Display for Kind {
             Self::Text { max, lines: false } => write!(f, "one line of text, 1 to {max} characters"),
             Self::Word { max } => write!(f, "text without blanks, 1 to {max} characters"),
             Self::Flag => f.write_str("true or false"),
-            Self::Choice(words) | Self::Known(words) => f.write_str(&choices(words, "or")),
+            Self::Choice(words) | Self::Known(words) => f.write_str(&choices(words)),
             Self::Int { min, max: i64::MAX } => write!(f, "a whole number from {min}"),
             Self::Int { min, max } => write!(f, "a whole number from {min} to {max}"),
             Self::OneOf(numbers) => {
                 let words: Vec<_> = numbers.iter().map(ToString::to_string).collect();
-                f.write_str(&choices(&words, "or"))
+                f.write_str(&choices(&words))
             }
             Self::Real(interval) => interval.fmt(f),
             Self::Seed => write!(f, "a whole number from 0 to {}", u64::MAX),
@@ -307,13 +307,13 @@ impl fmt::Display for Kind {
 }
 
 /// Joins words: `a`, `a or b`, `a, b or c`.
-pub(super) fn choices(words: &[impl AsRef<str>], last: &str) -> String {
+pub(super) fn choices(words: &[impl AsRef<str>]) -> String {
     match words {
         [] => String::new(),
         [only] => only.as_ref().to_owned(),
         [most @ .., end] => {
             let most: Vec<_> = most.iter().map(AsRef::as_ref).collect();
-            format!("{} {last} {}", most.join(", "), end.as_ref())
+            format!("{} or {}", most.join(", "), end.as_ref())
         }
     }
 }

@@ -147,7 +147,7 @@ impl<'a> Resolver<'a> {
         if let Some(data) = out.cell.text("data.name").map(str::to_owned) {
             let learnable = LEARNABLE.iter().find(|(models, _)| models.contains(&model.as_str()));
             if let Some((_, fit)) = learnable.filter(|(_, fit)| !fit.contains(&data.as_str())) {
-                let fit = choices(fit, "or");
+                let fit = choices(fit);
                 out.fault(at("data.name"), format!("`{data}` does not fit `{model}` (use {fit})"));
             }
         }

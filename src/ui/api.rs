@@ -4,7 +4,6 @@ use super::kept::{self, Kept};
 use crate::record::Value;
 use crate::report::{document, table_of};
 use hyper::StatusCode;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::io::AsyncReadExt;
@@ -183,7 +182,6 @@ fn typed(ledger: &Path, arguments: &[String]) -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    let ledger: OsString = ledger.into();
     let words = ["ledger".to_owned(), "--ledger".to_owned(), ledger.to_string_lossy().into_owned()].into_iter();
     let words = words.chain(arguments.iter().filter(|argument| *argument != "--").cloned());
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
