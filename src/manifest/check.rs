@@ -24,15 +24,15 @@ impl Checker<'_> {
     /// and `-0.0` becomes `0.0`.
     pub(super) fn scalar(&self, name: &str, kind: Kind, node: &Node) -> Result<Value, String> {
         let wrong = || Err(format!("{name} is {} (it must be {kind})", self.found(node)));
+        let unless = |text: &str, fault: Option<String>| match fault {
+            None => Ok(Value::from(text)),
+            Some(fault) => Err(format!("{name} {fault} (it must be {kind})")),
+        };
         match (kind, &node.content) {
-            (Kind::Text { max, lines }, Content::Text(text)) => text_fault(text, max, lines)
-                .map_or_else(|| Ok(text.as_str().into()), |fault| Err(format!("{name} {fault} (it must be {kind})"))),
+            (Kind::Text { max, lines }, Content::Text(text)) => unless(text, text_fault(text, max, lines)),
             (Kind::Word { max }, Content::Text(text)) => {
                 let blank = text.chars().any(char::is_whitespace).then(|| "holds a blank".to_owned());
-                match blank.or_else(|| text_fault(text, max, false)) {
-                    None => Ok(text.as_str().into()),
-                    Some(fault) => Err(format!("{name} {fault} (it must be {kind})")),
-                }
+                unless(text, blank.or_else(|| text_fault(text, max, false)))
             }
             (Kind::Flag, Content::Bool(value)) => Ok(Value::Bool(*value)),
             (Kind::Texts | Kind::Binds, Content::List(_)) => {
@@ -65,11 +65,8 @@ impl Checker<'_> {
                 Err(format!("{name} is {} (it must be {}{hint}{other})", self.found(node), choices(words)))
             }
             (Kind::Int { min, max }, Content::Int(number)) => match number.map(i64::try_from) {
-                Some(Ok(number)) if number < min => {
-                    Err(format!("{name} is {} (it must be at least {min})", self.found(node)))
-                }
-                Some(Ok(number)) if number <= max => Ok(Value::Int(number)),
-                _ if number.is_some_and(|number| number < 0) => {
+                Some(Ok(number)) if (min..=max).contains(&number) => Ok(Value::Int(number)),
+                _ if number.is_some_and(|number| number < i128::from(min)) => {
                     Err(format!("{name} is {} (it must be at least {min})", self.found(node)))
                 }
                 _ => Err(format!("{name} is {} (it must be at most {max})", self.found(node))),
@@ -108,8 +105,7 @@ impl Checker<'_> {
                 i64::try_from(*number).map_or_else(|_| wrong(), |number| Ok(Value::Int(number)))
             }
             (Kind::Scalar, Content::Float(number)) if number.is_finite() => Ok(Value::Float(number + 0.0)),
-            (Kind::Scalar, Content::Text(text)) => text_fault(text, 100_000, true)
-                .map_or_else(|| Ok(text.as_str().into()), |fault| Err(format!("{name} {fault} (it must be {kind})"))),
+            (Kind::Scalar, Content::Text(text)) => unless(text, text_fault(text, 100_000, true)),
             _ => wrong(),
         }
     }

@@ -17,15 +17,9 @@ pub(super) fn cells(draft: &Draft, shared: &Table, program: Option<&Program>, fa
     let at = axes.max_by_key(|given| (given.items.len(), Reverse(given.at))).map_or(0, |given| given.at);
     match count(&blocks) {
         Some(count) if count <= MOST_CELLS => {}
-        Some(count) => {
-            faults.add(at, format!("the grid has {count} cells (at most {MOST_CELLS} are allowed: shorten its lists)"));
-            return Vec::new();
-        }
-        None => {
-            faults.add(
-                at,
-                format!("the grid has more than 10^38 cells (at most {MOST_CELLS} are allowed: shorten its lists)"),
-            );
+        many => {
+            let many = many.map_or_else(|| "more than 10^38".to_owned(), |count| count.to_string());
+            faults.add(at, format!("the grid has {many} cells (at most {MOST_CELLS} are allowed: shorten its lists)"));
             return Vec::new();
         }
     }

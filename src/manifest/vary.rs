@@ -3,10 +3,9 @@
 //! A recorded configuration contains every default. It is written as a manifest with the changes and parsed again,
 //! so that invalid changes give the same messages as in a manifest.
 
-use super::ProgramIdentity;
 use super::field::Role;
 use super::table::FIELDS;
-use super::{ManifestError, parse};
+use super::{ManifestError, ProgramIdentity, parse};
 use crate::record::{Run, Table, Value};
 
 /// A field that the worker records and that manifests do not have.

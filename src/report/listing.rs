@@ -93,21 +93,8 @@ impl Running {
     }
 
     fn cells(&self) -> Vec<String> {
-        let row = &self.row;
-        let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
         let steps = self.steps().map_or_else(String::new, |steps| format!(", step {steps}"));
-        vec![
-            row.run.0.prefix(8),
-            when(row.started_unix_ms),
-            row.experiment.clone(),
-            row.model.clone(),
-            row.label.clone(),
-            row.seed.to_string(),
-            format!("running{steps}"),
-            wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
-            metric(row.accuracy),
-            metric(row.loss),
-        ]
+        cells_of(&self.row, self.row.run.0.prefix(8), self.row.label.clone(), format!("running{steps}"))
     }
 
     pub(super) fn value(&self) -> Value {
@@ -138,6 +125,23 @@ fn members(row: &Row) -> Table {
     table
 }
 
+/// Returns the cells of an attempt, running or sealed.
+fn cells_of(row: &Row, run: String, label: String, outcome: String) -> Vec<String> {
+    let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+    vec![
+        run,
+        when(row.started_unix_ms),
+        row.experiment.clone(),
+        row.model.clone(),
+        label,
+        row.seed.to_string(),
+        outcome,
+        wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
+        metric(row.accuracy),
+        metric(row.loss),
+    ]
+}
+
 /// Returns the listing as a table; running attempts come first.
 pub fn ls_text(listing: &Listing) -> String {
     let Listing { running, lines, columns: more, matching, total, hidden, skipped } = listing;
@@ -148,23 +152,11 @@ pub fn ls_text(listing: &Listing) -> String {
     let names_attempts = lines.iter().map(|line| line.row.run).collect::<BTreeSet<_>>().len() < lines.len();
     let rows = lines.iter().map(|line| {
         let row = &line.row;
-        let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
         let mut label = row.label.clone();
         if !line.tags.is_empty() {
             label = format!("{label} [{}]", line.tags.join(" "));
         }
-        let mut cells = vec![
-            line.run.clone(),
-            when(row.started_unix_ms),
-            row.experiment.clone(),
-            row.model.clone(),
-            label,
-            row.seed.to_string(),
-            line.outcome(),
-            wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
-            metric(row.accuracy),
-            metric(row.loss),
-        ];
+        let mut cells = cells_of(row, line.run.clone(), label, line.outcome());
         if names_attempts {
             cells.insert(1, row.attempt.0.prefix(8));
         }

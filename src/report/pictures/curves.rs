@@ -131,7 +131,9 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     if panels.is_empty() {
         return Err(FigureError::Empty("no selected curve has a finite value".to_owned()));
     }
-    notes.extend(thinned_notes(attempts));
+    for one in attempts {
+        notes.extend(one.thinned.iter().map(|thinned| thinned_note(one.attempt, thinned)));
+    }
     let mut key = Vec::new();
     let is_shaded =
         |timed: bool| panels.iter().any(|panel| !panel.bands.is_empty() && panel.x.label.starts_with("time") == timed);
@@ -153,13 +155,12 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
             if many.iter().all(|one| one.run.model() == model) { format!(" of {model}") } else { String::new() }
         ),
     };
-    let finals: Vec<String> = sheet_finals(attempts);
     Ok(Figure {
         title,
         summary: format!(
             "Curves of {}. Last values: {}.",
             quantities.keys().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
-            finals.join("; ")
+            sheet_finals(attempts).join("; ")
         ),
         notes,
         key,
@@ -167,12 +168,6 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         panels,
         sheet,
     })
-}
-
-/// Returns notes about curves that are reduced to extremes.
-fn thinned_notes(attempts: &[Curved]) -> Vec<String> {
-    let of = |one: &Curved| one.thinned.iter().map(|thinned| thinned_note(one.attempt, thinned)).collect::<Vec<_>>();
-    attempts.iter().flat_map(of).collect()
 }
 
 /// Describes how a long series (name, points, intervals) is reduced.
