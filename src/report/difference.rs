@@ -311,17 +311,16 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let mut heads = vec!["  METRIC", &head_a, &head_b, &head];
     heads.extend((!significance.is_empty()).then_some([">P", "~DIFFERS"]).into_iter().flatten());
     let mut text = format!("metrics:\n{}", columns(&heads, rows));
+    let named = |is_meant: &dyn Fn(&MetricDifference) -> bool| {
+        let names: Vec<&str> =
+            told.iter().filter(|metric| is_meant(metric)).map(|metric| metric.name.as_str()).collect();
+        (!names.is_empty()).then(|| first_of(names, SHOWN))
+    };
     for (side, is_of) in
         [(a, MetricDifference::is_of_a as fn(&MetricDifference) -> bool), (b, MetricDifference::is_of_b)]
     {
-        let names: Vec<&str> = told
-            .iter()
-            .filter(|metric| is_one_sided(metric) && is_of(metric))
-            .map(|metric| metric.name.as_str())
-            .collect();
-        if !names.is_empty() {
-            text.push_str(&format!("  only {side} has {}\n", first_of(names, SHOWN)));
-        }
+        let names = named(&|metric| is_one_sided(metric) && is_of(metric));
+        text.extend(names.map(|names| format!("  only {side} has {names}\n")));
     }
     for (why, said) in [
         (Untested::NoScatter, "neither varies over its repetitions"),
@@ -336,14 +335,8 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         ),
         (Untested::Sensors, "different sensors measured the two, so a t-test needs 3 or more repetitions each"),
     ] {
-        let names: Vec<&str> = told
-            .iter()
-            .filter(|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)))
-            .map(|metric| metric.name.as_str())
-            .collect();
-        if !names.is_empty() {
-            text.push_str(&format!("  untested ({said}): {}\n", first_of(names, SHOWN)));
-        }
+        let names = named(&|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)));
+        text.extend(names.map(|names| format!("  untested ({said}): {names}\n")));
     }
     let tested: Vec<(&str, &Significance)> =
         told.iter().filter_map(|metric| Some((metric.name.as_str(), significance.get(&metric.name)?))).collect();

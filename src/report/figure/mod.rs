@@ -24,7 +24,7 @@ pub enum FigureError {
     /// The selection has nothing to draw.
     #[error("there is nothing to draw: {0}")]
     Empty(String),
-    /// The request cannot be drawn by any plot.
+    /// The request is not possible for this kind of plot.
     #[error("{0}")]
     Asked(String),
     /// The rasterizer failed.
