@@ -14,7 +14,7 @@ pub fn schema() -> Value {
     }
     for section in sections() {
         if section == "repeats" {
-            // An integer or a table of bounds. JSON Schema applies keywords for numbers to numbers only, and so for objects.
+            // An integer or a table of bounds. JSON Schema applies numeric keywords to numbers only, likewise for objects.
             let (Some(Value::Table(both)), Value::Table(table)) =
                 (properties.get_mut(section), section_schema(section))
             else {
