@@ -316,7 +316,7 @@ mod tests {
             last.len()
         );
         assert_eq!(kept.facts.bytes, (count * each) as u64);
-        assert_eq!((kept.facts.left_out, *gap), (kept.facts.bytes - (first.len() + last.len()) as u64, *gap));
+        assert_eq!([kept.facts.left_out, *gap], [kept.facts.bytes - (first.len() + last.len()) as u64; 2]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! This needs neither host names nor process ids, which differ in containers.
 
 use super::hold_error::HoldError;
-use crate::host::{environment, files, process};
+use crate::host::{environment, files, owner};
 use std::fs::{DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -35,7 +35,7 @@ impl Place {
         match environment::var("LEDGER_RESTORE") {
             Some(named) => Self::at(named),
             None => Self {
-                folder: format!("{OF_ALL}/ledger-restore-{}", process::effective_user()).into(),
+                folder: format!("{OF_ALL}/ledger-restore-{}", owner::user_id()).into(),
                 of_all: Some(OF_ALL.into()),
             },
         }
@@ -153,14 +153,14 @@ fn lock_of_all(path: &Path, makes: bool) -> std::io::Result<Option<File>> {
     let Some(file) = files::open_lock(path, makes.then_some(0o644))? else { return Ok(None) };
     let found = file.metadata()?;
     // The umask may have removed the permission.
-    if found.uid() == process::effective_user() && found.mode() & 0o044 != 0o044 {
+    if found.uid() == owner::user_id() && found.mode() & 0o044 != 0o044 {
         file.set_permissions(Permissions::from_mode(0o644))?;
     }
     Ok(Some(file))
 }
 
 fn is_ours(found: &Metadata) -> bool {
-    [process::effective_user(), 0].contains(&found.uid())
+    [owner::user_id(), 0].contains(&found.uid())
 }
 
 #[cfg(test)]

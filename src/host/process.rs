@@ -62,11 +62,6 @@ pub fn leave_session() -> io::Result<()> {
     process::setsid().map(drop).map_err(io::Error::from)
 }
 
-/// The effective user id of this process.
-pub fn effective_user() -> u32 {
-    process::geteuid().as_raw()
-}
-
 /// The signals that ledger sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {

@@ -150,13 +150,12 @@ impl ForeignRun {
         let mut left = Vec::new();
         let long = |name: &String| name.len() > MOST_NAME_BYTES;
         let names = self.curves.keys().chain(self.system.keys()).chain(self.texts.keys()).chain(self.params.keys());
-        let count_long = names.filter(|name| long(name)).count();
-        if count_long > 0 {
-            let first = self.curves.keys().chain(self.system.keys()).chain(self.texts.keys()).find(|name| long(name));
-            let first: String = first.into_iter().flat_map(|name| name.chars().take(40)).collect();
+        let too_long: Vec<&String> = names.filter(|name| long(name)).collect();
+        if let Some(first) = too_long.first() {
+            let first: String = first.chars().take(40).collect();
             left.push(format!(
                 "{} longer than {MOST_NAME_BYTES} bytes, with all that they name (the first begins `{first}`)",
-                count(count_long, "name")
+                count(too_long.len(), "name")
             ));
             self.curves.retain(|name, _| !long(name));
             self.system.retain(|name, _| !long(name));

@@ -72,6 +72,8 @@ fn items_that_no_record_contains_are_left_out_and_counted() {
         "x".repeat(40)
     );
     assert_eq!(sealed.attempt.warnings, [expected]);
+    let long = ForeignRun { params: [("p".repeat(257), 1i64.into())].into(), ..run() }.sealed();
+    assert!(long.attempt.warnings[0].contains(&"p".repeat(40)), "{:?}", long.attempt.warnings);
     let mut many = run();
     for number in 0..1200 {
         many.curves.insert(format!("curve{number:04}"), vec![point(1, 100.0, 1.0), point(2, 100.0, 1.0)]);

@@ -291,5 +291,5 @@ export function key(lines) {
 /** A number of a JSON document, in which NaN and infinities are texts. */
 export function real(value) {
   if (typeof value !== 'string') return value;
-  return { NaN, inf: Infinity, '-inf': -Infinity }[value] ?? NaN;
+  return { NaN, Infinity, '-Infinity': -Infinity }[value] ?? NaN;
 }
