@@ -1,33 +1,13 @@
 //! A process that already runs as the worker of an attempt. Its events and telemetry are recorded, but it is never
 //! signalled.
 
-use super::attempt::{Attempted, execute};
 use super::bound::{Bound, Launch};
 use super::halt::Halt;
-use super::worker::{Ended, Shim};
-use super::{AttachedEnd, EngineError, Stop, Watch};
+use super::worker::Ended;
+use super::{AttachedEnd, Stop};
 use crate::host::clock::Moment;
 use crate::host::owner::{Liveness, liveness};
-use crate::record::{Exit, Outcome, Owner, Table};
-use crate::store::Store;
-
-/// Records a process that already runs, until it ends or reports that it finished. `bound` is bound to the process's
-/// own command.
-///
-/// # Errors
-/// As [`execute`].
-pub fn attach(
-    (store, facts): (&Store, &Table),
-    bound: Bound,
-    process: Owner,
-    shim: &Shim,
-    watch: &dyn Watch,
-    stop: &dyn Stop,
-) -> Result<Attempted, EngineError> {
-    let mut bound = Bound { launch: Launch::Attached(process), ..bound };
-    bound.facts.insert("attached".to_owned(), true.into());
-    execute(store, &bound, None, facts, shim, watch, stop)
-}
+use crate::record::{Exit, Outcome, Owner};
 
 /// The exit of a process that did not report that it finished.
 const UNSAID: Exit = Exit::Code(-1);

@@ -3,6 +3,7 @@
 //! Knows the order of the steps: fingerprint, lock, journal, worker, journal, seal. Must not know how a model is
 //! trained, how queries are answered, or how output is formatted.
 
+mod attach;
 mod attached;
 mod attempt;
 mod backlog;
@@ -43,7 +44,7 @@ mod until;
 mod worker;
 mod zeusd;
 
-pub use attached::attach;
+pub use attach::attach;
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{anchor, bind, bind_anchored, observe_only, rebind, rebind_with};
 pub use bound::{Bound, Launch, OBSERVE_ONLY, Trainer};
