@@ -468,7 +468,7 @@ fn main_effect(
         between,
         contrast: is_estimable.then(|| all.contrast(between.0, between.1, chosen_from)),
         best: best.filter(|_| is_estimable),
-        inner: extremes.into_iter().filter(|_| is_estimable).find_map(inner),
+        inner: extremes.into_iter().filter(|_| is_estimable && !factor.is_of_machines).find_map(inner),
     }
 }
 

@@ -12,7 +12,7 @@ use super::bounds;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
-use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, usual_metric};
+use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, runs_of, usual_metric};
 use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, differing, newest_run, place, saving};
 use crate::manifest::nearest;
@@ -228,7 +228,11 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
 }
 
 fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
-    let ranking = ranked_once(args, direction, context)?;
+    let ranking = ranked_once(args, direction, context).map_err(|failure| {
+        // Without runs every field has an unknown name, but the model is what is wrong.
+        let is_of_no_run = failure.code == exit::USAGE && runs_of(context, &args.model) == 0;
+        if is_of_no_run { nothing(context, &args.model, &args.metric, &BTreeMap::new()) } else { failure }
+    })?;
     if ranking.versions.is_empty() {
         return Ok(ranking);
     }

@@ -7,6 +7,7 @@ use super::context::Context;
 use super::drifted;
 use super::failure::{Failure, exit};
 use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
+use super::timed_inference;
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
@@ -122,9 +123,10 @@ fn found<T: Asked>(
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
         nothing(context, model, &metric, &left_out)
     })?;
-    let is_rerun = |trial: &&T| trial.field(Attempt::RERUN_OF).is_some();
-    let reruns =
-        selected.trials.iter().filter(is_rerun).filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
+    let counted = || selected.trials.iter().filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
+    let revisions = counted().filter_map(|trial| trial.field(timed_inference::REVISION)?.as_int());
+    effected.warnings.extend(timed_inference::other_timing(&metric, model, revisions));
+    let reruns = counted().filter(|trial| trial.field(Attempt::RERUN_OF).is_some());
     let reruns = reruns.map(Asked::id).collect();
     let drifted = context.store().read(|reader| drifted::drifted(reader, &reruns))?;
     effected.notes.extend(drifted::note("the analysis", &drifted));
@@ -305,9 +307,9 @@ impl<T: Asked> Subject<'_, T> {
         self.observed.observations.iter().any(|one| differs(&one.trials))
     }
 
-    /// The machines of what is measured as blocks, if the attempts ran on several. Where each machine ran one value of an axis only, they
-    /// are told as confounded with it: the axis then has no effect of its own. If its values are other devices, no machine can have several: the axis has
-    /// an effect, which is not tested if machines ran several attempts.
+    /// Returns the machines of a measured metric as blocks, if some of them made several observations. If each machine ran one value of
+    /// an axis only, both are reported as confounded, and the axis has no effect of its own. Axes of devices are the exception, since no
+    /// machine can have several of their values. Beside them machines are no blocks, and what differs between machines alone is not tested.
     fn machines(&self, axes: &mut Axes) -> Option<Factor> {
         let machine = |one: &Observation<'_, T>| {
             let machine = one.trials.first()?.replicate().machine;
@@ -316,17 +318,16 @@ impl<T: Asked> Subject<'_, T> {
         let machines: Vec<Value> = self.observed.observations.iter().map(machine).collect::<Option<_>>()?;
         let machines = Factor::new(MACHINE, machines)?;
         let (count, n) = (machines.levels.len(), machines.of.len());
-        let mut is_block = true;
+        let names_devices = |axis: &Factor| axis.name == GPUS || axis.name.split('.').next() == Some("device");
+        let nested = |axis: &Factor| {
+            machines.relation(axis).filter(|relation| matches!(relation, Relation::Equal | Relation::Nested))
+        };
+        // With one observation on each machine, the observations are independent.
+        let is_block = count < n && !axes.judged.iter().any(|axis| names_devices(axis) && nested(axis).is_some());
         for axis in &mut axes.judged {
-            let Some(relation @ (Relation::Equal | Relation::Nested)) = machines.relation(axis) else { continue };
-            let names_devices = axis.name == GPUS || axis.name.split('.').next() == Some("device");
-            is_block &= !names_devices;
-            axis.is_of_machines = names_devices && count < n;
-            axes.confounded.insert(0, self.of_machines(axis, relation, names_devices));
-        }
-        if is_block && 2 * count > n {
-            axes.notes.push(format!("machines are not blocks: {count} machines have {n} attempts"));
-            is_block = false;
+            let Some(relation) = nested(axis) else { continue };
+            axis.is_of_machines = count < n && !is_block;
+            axes.confounded.insert(0, self.of_machines(axis, relation, names_devices(axis)));
         }
         is_block.then_some(machines)
     }
@@ -383,12 +384,9 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
     let n = observed.observations.len();
     let mut found = Axes::default();
     let follows = following(&differing, asked, &factor);
-    if !follows.is_empty() {
-        let text = format!(
-            "`{GPUS}` determines {}, which is not analysed (`--axes` analyses it)",
-            report::listed_fields(&follows)
-        );
-        found.notes.push(text);
+    if !follows.is_empty() && names.iter().any(|name| name == GPUS) {
+        let why = "determined by the number of GPUs and the batch of each; `--axes` analyses them";
+        found.notes.push(format!("not analysed: {} ({why})", report::listed_fields(&follows)));
     }
     for name in names.iter().filter(|name| !follows.contains(name)) {
         if asked.is_empty() && subject.averages_over(name) {
@@ -466,7 +464,7 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
     Ok(found)
 }
 
-/// Which of these fields are no axes, since the number of GPUs and the batch of each determine them: how GPUs share a step, and its whole batch.
+/// Returns the fields that the number of GPUs and the batch of each determine: how GPUs share a step, and its whole batch.
 fn following(differing: &[String], asked: &[String], factor: &dyn Fn(&str) -> Option<Factor>) -> Vec<String> {
     let sources = |name: &str| match name {
         "hardware.parallelism" => vec![GPUS],

@@ -61,7 +61,6 @@ mod tag;
 mod task;
 mod telemetry;
 mod timed_inference;
-
 mod trainer;
 mod tune;
 mod ui;

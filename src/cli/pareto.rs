@@ -94,8 +94,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?;
     unlike.iter().for_each(|line| say(line));
     // A row that averages over much may be what keeps others off the front.
-    let rows = front.points.iter();
-    let rows = rows.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
+    let rows = shown().map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
     versions::averaged(rows, context.store())?.iter().for_each(|line| say(line));
     if args.question.grouping.group_by.is_empty() {
         let rows = shown().map(|point| (point.number, &point.run));

@@ -147,7 +147,14 @@ impl Selection {
         match store.if_there(|reader| select_briefs(reader, store, self, model, &ask)) {
             Ok(Some(Some(selected))) => Ok(Found::Briefs(selected)),
             // If the indexes do not decode, the records still do; `verify` reports the fault.
-            Ok(_) | Err(StoreError::Wire(_)) => Ok(Found::Records(self.select_from(store, Some(model))?)),
+            Ok(_) | Err(StoreError::Wire(_)) => {
+                let selected = self.select_from(store, Some(model))?;
+                // Without attempts every field has an unknown name, but the model is what is wrong.
+                if selected.trials.is_empty() && selected.others.is_empty() {
+                    return Err(nothing(context, model, "", &BTreeMap::new()));
+                }
+                Ok(Found::Records(selected))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -462,7 +469,7 @@ fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<
 }
 
 /// Returns the number of runs of a model in the ledger, with any outcome.
-fn runs_of(context: &Context, model: &str) -> usize {
+pub(super) fn runs_of(context: &Context, model: &str) -> usize {
     let mut count = 0;
     let runs = context.store_as_it_is().read(|reader| {
         reader.runs(|run| {

@@ -7,8 +7,11 @@ use std::collections::BTreeSet;
 
 /// The metric that tells how many samples a timed batch has.
 const BATCH_SIZE: &str = "inference_batch_size";
-/// The revisions of the trainer since which inference is timed in another way, and of which models; of all if none is named.
-const CHANGES: [(i64, &[&str]); 2] = [(7, &[]), (8, &["maskrcnn", "yolov3"])];
+/// The field with the revision of the trainer.
+pub(super) const REVISION: &str = "program.revision";
+/// The models whose inference is timed in another way since revision 8 of the trainer. For the others that is revision 7.
+/// Later revisions time the same work, which takes less time.
+const DETECTORS: [&str; 2] = ["maskrcnn", "yolov3"];
 
 /// Warns if rows have values of this metric that are not of the same work.
 pub(super) fn unlike(reader: &Reader<'_>, metric: &str, rows: &[&Contender]) -> Result<Vec<String>, StoreError> {
@@ -35,42 +38,44 @@ pub(super) fn unlike(reader: &Reader<'_>, metric: &str, rows: &[&Contender]) -> 
     for id in ids {
         runs.extend(reader.run(id)?);
     }
-    said.extend(changed(&runs).map(|revision| {
-        let text = format!("since revision {revision} of the trainer `{metric}` is timed in another way");
-        format!("warning: {text} (`--where 'program.revision >= {revision}'` selects runs that are alike)")
-    }));
+    let value = |run: &Run, name: &str| field(run, None, name);
+    let model = runs.first().and_then(|run| value(run, "model.name"));
+    let model = model.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let revisions = runs.iter().filter_map(|run| value(run, REVISION)?.as_int());
+    said.extend(other_timing(metric, model, revisions).map(|text| format!("warning: {text}")));
     Ok(said)
 }
 
-/// The last revision before which some of the runs are, and some are not, and that changed how their inference is timed.
-fn changed(runs: &[Run]) -> Option<i64> {
-    let revision = |run: &Run| field(run, None, "program.revision").and_then(|revision| revision.as_int());
-    let is_of = |run: &Run, models: &[&str]| {
-        let model = field(run, None, "model.name");
-        models.is_empty() || model.as_ref().and_then(Value::as_str).is_some_and(|model| models.contains(&model))
-    };
-    let is_between = |(at, models): &(i64, &[&str])| {
-        let of_model = runs.iter().filter(|run| is_of(run, models));
-        let revisions: BTreeSet<bool> = of_model.filter_map(revision).map(|revision| revision >= *at).collect();
-        revisions.len() > 1
-    };
-    CHANGES.iter().rev().find(|change| is_between(change)).map(|(revision, _)| *revision)
+/// Warns if a metric of inference is from revisions of the trainer that time a model's inference in different ways.
+pub(super) fn other_timing(metric: &str, model: &str, revisions: impl Iterator<Item = i64>) -> Option<String> {
+    if !metric.starts_with("inference_") || metric == BATCH_SIZE {
+        return None;
+    }
+    let since = if DETECTORS.contains(&model) { 8 } else { 7 };
+    let found: BTreeSet<bool> = revisions.map(|revision| revision >= since).collect();
+    (found.len() > 1).then(|| {
+        let text = format!("since revision {since} of the trainer `{metric}` is timed in another way");
+        format!("{text} (`--where 'program.revision >= {since}'` selects runs that are alike)")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Parts, Table};
 
     #[test]
     fn revisions_that_time_inference_in_another_way_are_found() {
-        let run = |model: &str, revision: i64| {
-            let config: Table = [("model.name".to_owned(), model.into())].into();
-            let program: Table = [("revision".to_owned(), revision.into())].into();
-            Run::new(Parts { config: config.into(), program: Value::Table(program), ..Parts::sample() })
-        };
-        let of = |model, revisions: [i64; 2]| changed(&revisions.map(|revision| run(model, revision)));
-        assert_eq!([of("yolov3", [7, 8]), of("yolov3", [5, 8])], [Some(8), Some(8)]);
-        assert_eq!([of("bert", [6, 7]), of("bert", [7, 8]), of("bert", [4, 5])], [Some(7), None, None]);
+        let of = |metric, model, revisions: [i64; 2]| other_timing(metric, model, revisions.into_iter());
+        let text = of("inference_time", "yolov3", [5, 8]).unwrap();
+        assert!(text.starts_with("since revision 8 of the trainer `inference_time` is timed in another way"), "{text}");
+        assert!(of("inference_p99@8", "bert", [6, 7]).unwrap().starts_with("since revision 7"));
+        for (metric, model, revisions) in [
+            ("inference_time", "yolov3", [5, 7]),
+            ("inference_time", "yolov3", [8, 9]),
+            ("inference_time", "bert", [7, 8]),
+            ("energy_per_sample", "bert", [6, 7]),
+        ] {
+            assert_eq!(of(metric, model, revisions), None);
+        }
     }
 }

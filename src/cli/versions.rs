@@ -1,6 +1,6 @@
 //! Rows of a grouping: they do not average over numbers of GPUs, nor over versions of a program unless that is asked for.
 
-use super::mixes::{Mix, unlike_mixes};
+use super::mixes::{Mix, shares, unlike_mixes};
 use super::output::say;
 use super::why::texts;
 use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
@@ -170,10 +170,9 @@ pub(super) fn averaged<'a>(
         }
         is_grouped = true;
         columns.extend(row.iter().flat_map(|one| &one.agreed).map(|(name, _)| name.clone()));
-        let mut ids: BTreeMap<RunId, u32> = BTreeMap::new();
-        row.iter().flat_map(|one| &one.measured).for_each(|one| *ids.entry(one.run).or_default() += 1);
+        let ids: BTreeSet<RunId> = row.iter().flat_map(|one| &one.measured).map(|one| one.run).collect();
         let runs = |reader: &Reader<'_>| {
-            ids.keys().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
+            ids.iter().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
         };
         let runs: Vec<Run> = store.read(runs)?.into_iter().flatten().collect();
         let of_row: Vec<&Run> = runs.iter().collect();
@@ -184,7 +183,8 @@ pub(super) fn averaged<'a>(
             None => {}
         }
         runs.iter().for_each(&mut see);
-        mixes.push(Mix::new(number, runs.iter().filter_map(|run| Some((run, *ids.get(&run.id)?)))));
+        let shares = shares(first);
+        mixes.push(Mix::new(number, runs.iter().filter_map(|run| Some((run, *shares.get(&run.id)?)))));
         firsts.extend(runs.into_iter().next());
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {

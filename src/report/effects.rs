@@ -83,6 +83,9 @@ const INSEPARABLE: usize = 3;
 /// Smallest printed share of the variance that belongs to no single term.
 const OVERLAP: f64 = 0.05;
 
+/// Why an axis is not tested if different machines ran its values.
+const DIFFERENT_MACHINES: &str = ": its values ran on different machines, each with several attempts";
+
 impl Effected {
     fn names(&self) -> Vec<String> {
         short_names(&self.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>())
@@ -148,7 +151,7 @@ impl Effected {
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
         let tested = match (effect.share.corrected, self.effects.residual_degrees) {
             (None, _) if factor.is_of_machines => {
-                format!("not tested: machines differ between its values; {explained}")
+                format!("not tested{DIFFERENT_MACHINES}; {explained}")
             }
             (Some(p), _) => format!("{}, {explained}", p_value(p)),
             (None, 0) => format!("not tested: no residual degrees of freedom; {explained}"),
@@ -225,7 +228,9 @@ impl Effected {
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
         let Some(p) = effect.share.corrected else {
             let explained = (effect.share.degrees > 0).then_some(explained);
-            return [format!("{a} × {b}: not tested")].into_iter().chain(explained).collect();
+            let is_of_machines = |at: usize| self.factors[at].is_of_machines;
+            let why = if is_of_machines(first) || is_of_machines(second) { DIFFERENT_MACHINES } else { "" };
+            return [format!("{a} × {b}: not tested{why}")].into_iter().chain(explained).collect();
         };
         if effect.share.is_significant() != Some(true) {
             return vec![format!("{a} × {b}: no significant interaction ({})", p_value(p))];

@@ -301,8 +301,10 @@ fn a_model_whose_attempts_all_failed_is_known() {
         said.contains("`broken` has 1 run, but no attempt that counts (`ledger ls --model broken` lists them)"),
         "{said}"
     );
-    let said = sandbox.run(&["best", "--model", "brokem", "--metric", "loss"]).complaint(1);
-    assert!(said.contains("no finished attempt is of model `brokem` (there are: toy)"), "{said}");
+    for more in [&[][..], &["--group-by", "batch_size"]] {
+        let said = sandbox.run(&[&["best", "--model", "brokem", "--metric", "loss"], more].concat()).complaint(1);
+        assert!(said.contains("no finished attempt is of model `brokem` (there are: toy)"), "{said}");
+    }
     let said = sandbox.run(&["compare", "latest", "latest~1"]).err;
     assert!(said.contains("note: latest is failed: ") && !said.contains("latest~1 is"), "{said}");
 }

@@ -48,7 +48,7 @@ impl<T: Asked> Subject<'_, T> {
             let selected =
                 selected.iter().map(|one| word(one).map(|one| format!(" {one}"))).collect::<Option<String>>()?;
             let [model, metric, axis] = [word(self.model)?, word(self.metric)?, word(&axis.name)?];
-            Some(format!("ledger best --model {model} --metric {metric} --group-by {axis} --any-version{selected}"))
+            Some(format!("ledger best --model {model} --metric {metric} --group-by {axis}{selected}"))
         };
         let separation = match names_devices {
             true if axis.is_of_machines => (

@@ -137,7 +137,10 @@ fn devices_are_tested_if_each_machine_ran_one_attempt() {
     assert_eq!((axis.share.f, axis.share.p), (None, None));
     assert_eq!(axis.contrast.unwrap().half_width, None);
     let text = report::effects_text(&several);
-    assert!(text.contains("\n    not tested: machines differ between its values; "), "{text}");
+    assert!(
+        text.contains("\n    not tested: its values ran on different machines, each with several attempts; "),
+        "{text}"
+    );
     assert!(!text.contains("worse"), "{text}");
     let once = judged(vec![on("a", 100.0), on("b", 104.0), on("c", 103.0), on("d", 107.0)]);
     // Student's t of the logarithms: with 2 degrees of freedom, P is 1 - t / sqrt(2 + t²).
@@ -166,20 +169,21 @@ fn what_follows_from_the_number_of_gpus_is_no_axis() {
     axes.sort_unstable();
     assert_eq!(axes, ["hardware.gpus", "training.batch_size"]);
     assert!(found.effects.main.iter().all(|axis| axis.contrast.is_some()), "{:?}", found.effects.main);
-    let note = "`hardware.gpus` determines `hardware.parallelism`, `training.batch_global`, which is not analysed";
+    let note = "not analysed: `hardware.parallelism`, `training.batch_global` (determined by the number of GPUs";
     assert!(found.notes.iter().any(|told| told.starts_with(note)), "{:?}", found.notes);
 }
 
 #[test]
-fn more_machines_than_half_of_the_attempts_are_no_blocks() {
+fn machines_are_blocks_unless_each_has_one_observation() {
     let values = [("a", 1, 100.0), ("b", 1, 101.0), ("c", 2, 103.0), ("a", 2, 102.5), ("c", 1, 99.0)];
     let found = judged(values.map(|(host, x, energy)| trial(host, "cpu", x, energy)).into());
+    assert_eq!(found.blocks, ["machine"]);
+    // Two machines ran both values: the t-test of two pairs of logarithms, where P is 1 - 2 atan(t) / pi.
+    let p = found.effects.main[0].share.p.unwrap();
+    assert!((p - 0.1451144348).abs() < 1e-9, "{p}");
+    let once = [("a", 1, 100.0), ("b", 1, 101.0), ("c", 2, 103.0), ("d", 2, 102.5)];
+    let found = judged(once.map(|(host, x, energy)| trial(host, "cpu", x, energy)).into());
     assert!(found.blocks.is_empty());
-    assert!(
-        found.notes.iter().any(|note| note == "machines are not blocks: 3 machines have 5 attempts"),
-        "{:?}",
-        found.notes
-    );
 }
 
 #[test]

@@ -19,9 +19,12 @@ struct Shown {
 }
 
 /// Returns the arithmetic mean of a level's observations, and the plotted mean.
-fn means(here: &[f64], scale: ModelScale, unit: &str, factor: f64) -> Option<(Mean, Shown)> {
+///
+/// Observations that are not independent have no interval.
+fn means(here: &[f64], is_independent: bool, scale: ModelScale, (unit, factor): (&str, f64)) -> Option<(Mean, Shown)> {
     let summary = Summary::of(here)?;
-    let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
+    let half = summary.half_width().filter(|_| is_independent);
+    let mean = Mean { mean: summary.mean, half, n: summary.n };
     if scale == ModelScale::Linear {
         let ends = mean.bar().map(|half| (mean.mean - half, mean.mean + half));
         let shown = Shown { mean: mean.mean, ends, name: said(&mean, unit, factor) };
@@ -86,7 +89,7 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         for (row, level) in own.levels.iter().enumerate() {
             let middle = f64::from(u16::try_from(row).unwrap_or(u16::MAX)) + 0.5;
             let here: Vec<f64> = own.of.iter().zip(values).filter(|(at, _)| **at == row).map(|(_, v)| *v).collect();
-            let Some((mean, shown)) = means(&here, scale, &unit, factor) else { continue };
+            let Some((mean, shown)) = means(&here, !own.is_of_machines, scale, (&unit, factor)) else { continue };
             let every = thinning(values.len());
             dots.extend(here.iter().enumerate().filter(|(at, _)| at.is_multiple_of(every)).map(|(at, value)| Point {
                 at: (value * factor, middle + JITTER[at / every % JITTER.len()]),

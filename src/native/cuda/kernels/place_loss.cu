@@ -88,8 +88,8 @@ struct Level {
     u32 unused;
 };
 
-// Of one level's answers [rows, cells, boxes, 5 + classes]: left, top, right, bottom and the scores of the classes, [rows, places, 4 + classes], and the
-// best score, [rows, places]. The places of a level are ordered by box, then by cell.
+// Decodes one level's answers [rows, cells, boxes, 5 + classes]. Writes left, top, right, bottom and the scores of the classes, [rows, places, 4 + classes], and the
+// best score, [rows, places]. The places of a level are ordered by box, then by cell. NaN is never the best score.
 template <class T>
 static __device__ __forceinline__ void place_scores(
     const typename T::Raw *answers, const float *planes, float *lines, float *best, const Level &of

@@ -111,7 +111,7 @@ pub fn place_scores(
     let mut next = 0;
     let mut tasks = Vec::new();
     for (level, cells) in levels.iter().zip(cells) {
-        // Images in NHWC lie so already.
+        // NHWC images already have this layout, so nothing is copied.
         let answers = into_contiguous(primitive(&level.clone().permute([0, 2, 3, 1]))?);
         let cells = count(cells)?;
         let words = [pair(rows, places), pair(classes, boxes), pair(cells, next), pair(single(largest).to_bits(), 0)];
@@ -144,7 +144,8 @@ impl Sizes {
         let [rows, entries, places] = answers.dims();
         let classes = entries.checked_sub(ENTRIES)?;
         let alike = [answers.dtype(), dense.dtype()] == [DType::F32; 2] && same_device(dense, answers);
-        let fits = rows * places > 0 && dense.dims() == [rows, TARGETS, places];
+        let is_filled = cells.clone().all(|cells| cells > 0);
+        let fits = is_filled && rows * places > 0 && dense.dims() == [rows, TARGETS, places];
         (alike && fits && ready(Program::PlaceLoss, answers)).then_some(Self { rows, classes, places })
     }
 
