@@ -87,7 +87,7 @@ pub fn flush(device: &CudaDevice) {
     DeviceHandle::<Server>::new(device.to_id()).flush_queue();
 }
 
-/// As [`flush`], for the GPU with this ordinal.
+/// As `flush`, for the GPU with this ordinal.
 pub fn begin(card: usize) {
     flush(&CudaDevice::new(card));
 }

@@ -94,8 +94,10 @@ pub fn place_scores(
     let classes = entries.checked_sub(ENTRIES).filter(|classes| *classes > 0 && entries * boxes == channels)?;
     let places = planes.dims()[2];
     let cells = levels.iter().map(|level| level.dims()[2] * level.dims()[3]);
-    let fits =
-        rows * places > 0 && planes.dims() == [1, PLANES, places] && cells.clone().sum::<usize>() * boxes == places;
+    let fits = cells.clone().all(|cells| cells > 0)
+        && rows * places > 0
+        && planes.dims() == [1, PLANES, places]
+        && cells.clone().sum::<usize>() * boxes == places;
     let is_alike = |level: &Tensor<4>| {
         level.dims()[..2] == [rows, channels] && level.dtype() == first.dtype() && same_device(level, first)
     };
@@ -144,8 +146,7 @@ impl Sizes {
         let [rows, entries, places] = answers.dims();
         let classes = entries.checked_sub(ENTRIES)?;
         let alike = [answers.dtype(), dense.dtype()] == [DType::F32; 2] && same_device(dense, answers);
-        let is_filled = cells.clone().all(|cells| cells > 0);
-        let fits = is_filled && rows * places > 0 && dense.dims() == [rows, TARGETS, places];
+        let fits = rows * places > 0 && dense.dims() == [rows, TARGETS, places];
         (alike && fits && ready(Program::PlaceLoss, answers)).then_some(Self { rows, classes, places })
     }
 
