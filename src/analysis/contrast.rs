@@ -21,6 +21,8 @@ pub struct Significance {
     pub comparison: Comparison,
     /// The p-value, corrected for the number of metrics that were tested.
     pub corrected: Option<f64>,
+    /// The limits of the intervals, if they do not hold for any seed and any machine.
+    pub covers: Option<&'static str>,
 }
 
 impl Significance {
@@ -58,7 +60,10 @@ pub fn significance(
         let scale = scale_named(name, &unit).unwrap_or_else(|| scale_of(&[&of_a, &of_b], direction));
         let comparison = compared(a, b, scale)?;
         let (n, means) = ((a.measured.len(), b.measured.len()), (of_a.mean, of_b.mean));
-        Some((name.clone(), Significance { n, means, comparison, corrected: None }))
+        Some((
+            name.clone(),
+            Significance { n, means, comparison, corrected: None, covers: of_a.covers().or(of_b.covers()) },
+        ))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(beside).collect();
     // One test for each group of proportional metrics: that of the first metric. `asked` has the group of each tested metric.

@@ -154,8 +154,7 @@ pub(super) fn judge<T: Asked>(
     wanted: &Wanted<'_>,
     selected: &Selected<T>,
 ) -> Result<Option<(Effected, Vec<f64>)>, Failure> {
-    let full = |name: &String| selected.full_name(name, "--axes");
-    let asked: Vec<String> = wanted.axes.iter().map(full).collect::<Result<_, _>>()?;
+    let asked = selected.full_names(wanted.axes, "--axes")?;
     let observed = observations(&selected.trials, metric, &selected.admitted, &asked);
     let observed = joined(observed, &asked, &selected.names);
     if observed.observations.is_empty() {

@@ -273,6 +273,10 @@ impl<T> Selected<T> {
         for name in names {
             let full = self.full_name(name, argument)?;
             self.has_one_value(&full, argument)?;
+            if self.names.metrics.contains(&full) {
+                let text = format!("{argument}: `{full}` is a metric (name a field, such as `training.batch_size`)");
+                return Err(Failure::new(exit::USAGE, text));
+            }
             if !found.contains(&full) {
                 found.push(full);
             }

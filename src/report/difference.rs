@@ -15,7 +15,7 @@ use crate::analysis::{
     PhaseDifference, Significance, TelemetryDifference, Untested, is_of_an_answer,
 };
 use crate::record::{Part, Table, Value, first_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "(absent)".to_owned(), Value::to_string)
@@ -345,6 +345,12 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         text.push_str(&format!(
             "  means of up to {x} and {y} attempts, with 95% intervals\n  P: Holm's correction over all metrics; proportional ones count once\n"
         ));
+    }
+    let limits: BTreeSet<&str> = tested.iter().filter_map(|(_, tested)| tested.covers).collect();
+    for covers in limits {
+        let names = tested.iter().filter(|(_, tested)| tested.covers == Some(covers)).map(|(name, _)| *name);
+        let names = first_of(names.collect::<Vec<_>>(), SHOWN);
+        text.push_str(&format!("  intervals cover {covers}: {names}\n"));
     }
     let partial: Vec<&str> =
         tested.iter().filter(|(_, tested)| tested.is_of_common_blocks()).map(|(name, _)| *name).collect();

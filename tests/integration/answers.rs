@@ -301,6 +301,10 @@ fn a_model_whose_attempts_all_failed_is_known() {
         said.contains("`broken` has 1 run, but no attempt that counts (`ledger ls --model broken` lists them)"),
         "{said}"
     );
+    for asked in [&["effects", "--axes", "loss"][..], &["best", "--group-by", "loss"]] {
+        let said = sandbox.run(&[asked, &["--model", "toy", "--metric", "loss"]].concat()).complaint(2);
+        assert!(said.contains("`loss` is a metric (name a field, such as"), "{said}");
+    }
     for more in [&[][..], &["--group-by", "batch_size"]] {
         let said = sandbox.run(&[&["best", "--model", "brokem", "--metric", "loss"], more].concat()).complaint(1);
         assert!(said.contains("no finished attempt is of model `brokem` (there are: toy)"), "{said}");
