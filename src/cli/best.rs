@@ -29,7 +29,8 @@ use std::ops::{ControlFlow, Deref};
 /// energy) the unit is the attempt, or the GPU if there are several. `±` is the half-width of the 95% interval
 /// (scatter and sensors); two units show their range instead. VS BEST compares each configuration with the first:
 /// ratios, or points for shares, with a 95% interval. P(BEST) is the probability of being the best of those shown.
-/// Failed, interrupted, tainted and hidden attempts are left out and counted, as are those without a finite value.
+/// Failed, interrupted and hidden attempts are left out and counted, as are those without a finite value. Of tainted
+/// attempts only times, energies and other measurements are left out.
 ///
 /// Without --model, every model is ranked. Without --metric, the metric is the objective that most of the model's
 /// attempts state.
