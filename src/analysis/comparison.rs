@@ -64,7 +64,8 @@ pub fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 /// Groups may have different variances (Welch). A group of a single value is taken to have the other's variance.
 /// Returns `None` if both have a single value.
 ///
-/// Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and Biopharmaceutics 15 (1987).
+/// Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and
+/// Biopharmaceutics 15 (1987).
 pub fn tost(a: &Summary, b: &Summary, margin: f64) -> Option<f64> {
     let pooled = a.variance.or(b.variance)?;
     let part = |group: &Summary| (group.variance.unwrap_or(pooled) / number(group.n), number(group.n) - 1.0);
@@ -112,9 +113,9 @@ pub(super) fn holm_among(probabilities: &[f64], family: usize) -> Vec<f64> {
     corrected
 }
 
-/// Corrects tests by Holm's method. Each test has its p-value and the smallest p-value that it can give. `family`
-/// returns the size of the family for so many tests. A test that cannot be significant after the correction has `None`
-/// and is not counted.
+/// Corrects tests by Holm's method. Each test has its p-value and the smallest p-value that it can give. `family` maps
+/// the number of these tests to the number that Holm's method counts. A test that cannot become significant returns
+/// `None` and is not counted.
 pub(super) fn holm_possible(tests: &[(f64, f64)], family: impl Fn(usize) -> usize) -> Vec<Option<f64>> {
     let mut kept: Vec<usize> = (0..tests.len()).collect();
     let corrected = |kept: &[usize], of: &dyn Fn(usize) -> f64| {

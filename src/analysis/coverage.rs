@@ -1,6 +1,7 @@
 //! Simulated experiments: how often intervals cover the true value, and how often equal configurations are said to differ.
 //!
-//! A short version runs with the tests. `LEDGER_EXPERIMENTS=20000 cargo test --release coverage -- --nocapture` prints the table of docs/measurements.
+//! A short version runs with the tests. `LEDGER_EXPERIMENTS=20000 cargo test --release coverage -- --nocapture` prints
+//! the table of docs/measurements.
 
 use super::best::{Contender, Measured, Ordering, place};
 use super::pairwise::{Scale, compare};

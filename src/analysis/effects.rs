@@ -1,7 +1,8 @@
 //! The effects of each axis of an experiment on a metric, alone and in pairs.
 //!
-//! Knows observations with named factors. An analysis of variance with sums of squares of type II: each term is tested in the model of all terms that
-//! do not contain it. This suits unbalanced designs (Langsrud, "ANOVA for unbalanced data: use type II instead of type III sums of squares", 2003).
+//! Knows observations with named factors. An analysis of variance with sums of squares of type II: each term is tested
+//! in the model of all terms that do not contain it. This suits unbalanced designs (Langsrud, "ANOVA for unbalanced
+//! data: use type II instead of type III sums of squares", 2003).
 
 mod factor;
 mod observation;
@@ -52,18 +53,19 @@ pub struct MainEffect {
     pub share: Share,
     /// The arithmetic mean of the observations at each level.
     pub means: Vec<f64>,
-    /// The mean at each level, adjusted for the other axes: over all observations as they are spread over the other axes. On the log scale they are
-    /// geometric means. `None` if the axis cannot be separated from the others, because its values occur only together with some of theirs.
+    /// The mean at each level, adjusted for the other axes: over all observations as they are spread over the other
+    /// axes. On the log scale they are geometric means. `None` if the axis cannot be separated from the others, because
+    /// its values occur only together with some of theirs.
     pub adjusted: Option<Vec<f64>>,
-    /// The two levels that are compared. For an ordered axis they are the first and the last, otherwise those with the lowest and the highest
-    /// adjusted mean.
+    /// The two levels that are compared. For an ordered axis they are the first and the last, otherwise those with the
+    /// lowest and the highest adjusted mean.
     pub between: (usize, usize),
     /// The difference of their adjusted means, the second minus the first. `None` as for `adjusted`.
     pub contrast: Option<Contrast>,
     /// The level with the best adjusted mean. `None` if the direction is unknown, and as for `adjusted`.
     pub best: Option<usize>,
-    /// The extreme between the first and the last level of an ordered axis, if there is one: the best level, else another extreme that differs
-    /// significantly from both ends.
+    /// The extreme between the first and the last level of an ordered axis, if there is one: the best level, else
+    /// another extreme that differs significantly from both ends.
     pub inner: Option<Inner>,
 }
 
@@ -72,10 +74,10 @@ pub struct MainEffect {
 pub struct Inner {
     /// The level.
     pub level: usize,
-    /// Which extreme it is.
+    /// The kind of extreme.
     pub extreme: Extreme,
-    /// The first and the last level, each compared with that level. The intervals hold for all pairs of levels at once, by Bonferroni, since the
-    /// extreme was chosen after the means were known.
+    /// The first and the last level, each compared with that level. The intervals hold for all pairs of levels at once,
+    /// by Bonferroni, since the extreme was chosen after the means were known.
     pub ends: [Contrast; 2],
 }
 
@@ -111,8 +113,9 @@ pub struct Interaction {
     pub factors: (usize, usize),
     /// Its share of the variance.
     pub share: Share,
-    /// The difference of the first axis' two compared levels at each level of the second axis, in the model of all axes, blocks and this interaction.
-    /// `None` if one of the two was not observed, or if they cannot be separated from the other axes and the blocks.
+    /// The difference of the first axis' two compared levels at each level of the second axis, in the model of all
+    /// axes, blocks and this interaction. `None` if one of the two was not observed, or if they cannot be separated
+    /// from the other axes and the blocks.
     pub at: Vec<Option<Contrast>>,
 }
 
@@ -139,14 +142,14 @@ pub struct Effects {
     pub without_pairs: Option<&'static str>,
     /// The share of the variance that the blocks explain in addition to all terms; `None` without blocks.
     pub blocks: Option<f64>,
-    /// The share of the variance that the axes without a contrast and their pairs explain together, without what each explains alone; `None`
-    /// if all axes have one.
+    /// The share of the variance that the axes without a contrast and their pairs explain together, without what each
+    /// explains alone; `None` if all axes have one.
     pub shared: Option<f64>,
 }
 
 impl Effects {
-    /// The sum of the shares of all terms, the blocks and the residuals: 1 in a balanced design. It is more where terms explain some of the variance
-    /// twice, and less where they explain some of it only together.
+    /// The sum of the shares of all terms, the blocks and the residuals: 1 in a balanced design. It is more where terms
+    /// explain some of the variance twice, and less where they explain some of it only together.
     fn shares(&self) -> f64 {
         let terms = self.main.iter().map(|effect| effect.share).chain(self.interactions.iter().map(|pair| pair.share));
         terms.map(|share| share.eta_squared).sum::<f64>() + self.blocks.unwrap_or(0.0) + self.unexplained
@@ -157,8 +160,9 @@ impl Effects {
         self.shares() > 1.0 + 1e-3
     }
 
-    /// The share of the variance that terms and blocks explain only together, for example because they occur in unequal combinations. It excludes what the
-    /// axes without a contrast share. 0 in a balanced design. `None` if terms explain some of it twice.
+    /// The share of the variance that terms and blocks explain only together, for example because they occur in unequal
+    /// combinations. It excludes what the axes without a contrast share. 0 in a balanced design. `None` if terms
+    /// explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
         let rest = 1.0 - self.shares() - self.shared.unwrap_or(0.0);
         // In a balanced design only rounding is left.
@@ -233,8 +237,9 @@ impl Model {
     }
 }
 
-/// Analyses every axis and every pair of axes. Returns `None` if nothing varies, or if the scale does not allow the values. Without a direction, no
-/// level is the best. `blocks` are not axes but part of every model, such as common seeds, machines, or versions of a program.
+/// Analyses every axis and every pair of axes. Returns `None` if nothing varies, or if the scale does not allow the
+/// values. Without a direction, no level is the best. `blocks` are not axes but part of every model, such as common
+/// seeds, machines, or versions of a program.
 pub fn effects(
     factors: &[Factor],
     values: &[f64],

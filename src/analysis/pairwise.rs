@@ -74,9 +74,11 @@ pub enum Untested {
     TooFew,
     /// Neither side scatters, so there is nothing to test against.
     NoScatter,
-    /// One side ran on a single machine of a device, or has a single seed, and the other side has others. Their effects are part of the difference.
+    /// One side ran on a single machine of a device, or has a single seed, and the other side has others. Their effects
+    /// are part of the difference.
     Confounded,
-    /// One side has several attempts in a single round of a sweep, and the other side has other rounds. Their effects are part of the difference.
+    /// One side has several attempts in a single round of a sweep, and the other side has other rounds. Their effects
+    /// are part of the difference.
     OtherRounds,
     /// There are too few units for a t-test, and a permutation test does not account for the uncertainty of different sensors.
     Sensors,
@@ -181,8 +183,9 @@ pub(super) fn compare(first: &Contender, other: &Contender, scale: Scale) -> Opt
     compared(first, other, scale).map(Comparison::settled)
 }
 
-/// Whether the first configuration leads an outcome only by seeds that one of the two lacks: with the common seeds it is no better than the other.
-/// With enough common seeds this is `false`, because a paired test uses the differences themselves.
+/// Whether the first configuration leads an outcome only by seeds that one of the two lacks: with the common seeds it
+/// is no better than the other. With enough common seeds this is `false`, because a paired test uses the differences
+/// themselves.
 pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Direction) -> bool {
     let by_seed = |one: &Contender| {
         let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -324,13 +327,14 @@ pub(super) fn has_same_sensors(first: &Contender, other: &Contender) -> bool {
     of_first == sensors(other) && of_first.iter().all(|sensors| !sensors.is_empty())
 }
 
-/// The sets of sensors that measured a configuration. Errors cancel between configurations with the same sets whose attempts all name sensors.
+/// The sets of sensors that measured a configuration. Errors cancel between configurations with the same sets whose
+/// attempts all name sensors.
 pub(super) fn sensors(contender: &Contender) -> BTreeSet<BTreeSet<String>> {
     contender.measured.iter().map(|one| one.sensors.clone()).collect()
 }
 
-/// Returns the mean of each block. An attempt without a block, such as a rerun, is left out. If a row is over several configurations, only blocks in
-/// which all of them ran are used: a mean of some is not that of the row.
+/// Returns the mean of each block. An attempt without a block, such as a rerun, is left out. If a row
+/// averages several configurations, only blocks that ran all of them count: another block's mean would be of other work.
 fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTreeMap<u64, f64> {
     let mut found: BTreeMap<u64, Vec<(Replicate, f64)>> = BTreeMap::new();
     let complete = complete_blocks(contender, &of);
@@ -367,8 +371,9 @@ pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     (!found.contains(&0)).then_some(found)
 }
 
-/// Why the effect of one side's units is part of the difference: they are attempts on one machine or in one round, or executions of one seed, and the
-/// other side has other units. Machines with different devices are not confounded, because the devices are compared.
+/// Why the effect of one side's units is part of the difference: they are attempts on one machine or in one round, or
+/// executions of one seed, and the other side has other units. Machines with different devices are not confounded,
+/// because the devices are compared.
 fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> Option<Untested> {
     let seeds =
         |contender: &Contender| contender.measured.iter().map(|one| one.replicate.seed).collect::<BTreeSet<_>>();
@@ -389,8 +394,8 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
     }
 }
 
-/// Returns both sides with only the attempts of one round, if all attempts of one side and some of the other are of that round. `None` if a side has
-/// too few attempts in it for a t-test.
+/// Returns both sides with only the attempts of one round, if all attempts of one side and some of the other are of
+/// that round. `None` if a side has too few attempts in it for a t-test.
 fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
     let (a, b) = (rounds(first), rounds(other));
     let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
@@ -402,8 +407,8 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
     (first.measured.len().min(other.measured.len()) >= PAIRS).then_some((first, other))
 }
 
-/// Returns the configurations with only those attempts that ran on machines common to all. `None` if all ran on the same machines, if a record does
-/// not name its machine, or if there are too few common machines for a paired test.
+/// Returns the configurations with only those attempts that ran on machines common to all. `None` if all ran on the
+/// same machines, if a record does not name its machine, or if there are too few common machines for a paired test.
 pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Contender>> {
     if contenders.iter().any(|one| one.kind != MetricKind::Measured) {
         return None;
@@ -418,8 +423,9 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
     Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
-/// Whether a paired test may use this many common blocks: three or more. Common seeds and rounds also have to be at least half of those of the side
-/// with the most. For machines this is not needed, because errors of other machines' sensors do not average out.
+/// Whether a paired test may use this many common blocks: three or more. Common seeds and rounds also have to be at
+/// least half of those of the side with the most. For machines this is not needed, because errors of other machines'
+/// sensors do not average out.
 fn can_be_paired(block: Block, common: usize, most: usize) -> bool {
     common >= PAIRS && (block == Block::Machine || 2 * common >= most)
 }
@@ -429,7 +435,8 @@ fn rounds(contender: &Contender) -> BTreeSet<Option<u64>> {
     contender.measured.iter().map(|one| one.round).collect()
 }
 
-/// Tests the differences within common blocks: seeds of outcomes, and for measured metrics rounds on one machine, or three or more machines.
+/// Tests the differences within common blocks: seeds of outcomes, and for measured metrics rounds on one machine, or
+/// three or more machines.
 fn paired(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     if first.kind == MetricKind::Measured && machines(first).is_none_or(|own| machines(other) != Some(own)) {
         return None;
@@ -489,9 +496,10 @@ pub(super) fn differences(
     Some(Differences { shift: shift(means, scale), by_block })
 }
 
-/// Tests the differences within two common machines, or within two common rounds on one machine. With more blocks, [`paired`] uses only the scatter
-/// between blocks; here that is pooled with the scatter within them. The sides may have different variances. The difference is that of the blocks'
-/// means, so that a block's own effect cancels however many attempts either side has in it.
+/// Tests the differences within two common machines, or within two common rounds on one machine. With more blocks,
+/// [`paired`] uses only the scatter between blocks; here that is pooled with the scatter within them. The sides may
+/// have different variances. The difference is that of the blocks' means, so that a block's own effect cancels however
+/// many attempts either side has in it.
 pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
     let of_rounds = rounds(first);
@@ -558,8 +566,8 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     })
 }
 
-/// The exact two-sided permutation test of the difference of means. Returns the p-value and the smallest one that it can give. `None` if even
-/// the smallest is 5% or more, or if there are too many exchanges to count.
+/// The exact two-sided permutation test of the difference of means. Returns the p-value and the smallest one that it
+/// can give. `None` if even the smallest is 5% or more, or if there are too many exchanges to count.
 fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let n = few.len() + many.len();

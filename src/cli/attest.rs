@@ -81,8 +81,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Writes a statement and its signature. The signature is renamed into place first, so that no statement exists without one. A signature that this
-/// key left without its statement is replaced.
+/// Writes a statement and its signature. The signature is renamed into place first, so that no statement exists without
+/// one. A signature that this key left without its statement is replaced.
 fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signer) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();

@@ -109,8 +109,8 @@ pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
     (folders, unreadable)
 }
 
-/// Like [`readable`], for a command that submits cells: only damaged submissions are left out. A submission that this ledger cannot read, or not at
-/// this moment, may be executing those cells.
+/// Like [`readable`], for a command that submits cells: only damaged submissions are left out. A submission that this
+/// ledger cannot read, or not at this moment, may be executing those cells.
 pub(super) fn readable_or_damaged(folders: Vec<Folder>) -> Result<Vec<Folder>, Failure> {
     let mut readable = Vec::new();
     for folder in folders {

@@ -338,7 +338,7 @@ fn points(
     Ok(points)
 }
 
-/// Which measurements of an attempt are valid.
+/// The validity of an attempt's measurements.
 #[derive(Clone, Copy)]
 struct Believed {
     /// All that was measured while it ran.
@@ -384,7 +384,8 @@ fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
     ranks.into_iter().map(|rank| (rank, label(rank))).collect()
 }
 
-/// Returns the mean of a GPU's series, over all samples or those within events, if it is valid. Returns `None` if there is no series of that name.
+/// Returns the mean of a GPU's series, over all samples or those within events, if it is valid. Returns `None` if there
+/// is no series of that name.
 fn of_gpu(
     sealed: &Sealed,
     rank: u32,

@@ -1,7 +1,7 @@
 //! Files and folders that a command writes: each appears at its place complete, or not at all.
 //!
-//! A file or a folder is first written under a hidden name in the same folder. It is removed if the command fails or is terminated. The next command
-//! that writes to the place removes drafts that a killed process left.
+//! A file or a folder is first written under a hidden name in the same folder. It is removed if the command fails or is
+//! terminated. The next command that writes to the place removes drafts that a killed process left.
 
 use super::failure::{Failure, exit};
 use crate::host::{files, signals};

@@ -482,7 +482,8 @@ fn following(differing: &[String], asked: &[String], factor: &dyn Fn(&str) -> Op
 const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
 
 impl Axes {
-    /// Keeps as many axes as are analysed at once: those that explain most of the variance of these values, each alone and for its number of levels.
+    /// Keeps as many axes as are analysed at once: those that explain most of the variance of these values, each alone
+    /// and for its number of levels.
     fn keep_the_strongest(&mut self, values: &[f64]) {
         if self.judged.len() <= MOST_AXES {
             return;
@@ -501,9 +502,10 @@ impl Axes {
         });
     }
 
-    /// Removes the number of steps or epochs from the axes if the other axes determine it, or if the metric does not depend on it. An example
-    /// is a manifest that gives each batch size its own number of steps: the effects of the others could not be separated from it. It stays
-    /// if it equals an axis that is not judged. `dependent`: the metric, if a longer training changes it. Returns whether anything was removed.
+    /// Removes the number of steps or epochs from the axes if the other axes determine it, or if the metric does not
+    /// depend on it. An example is a manifest that gives each batch size its own number of steps: the effects of the
+    /// others could not be separated from it. It stays if it equals an axis that is not judged. `dependent`: the
+    /// metric, if a longer training changes it. Returns whether anything was removed.
     fn leave_out_lengths(&mut self, blocks: &[Factor], dependent: Option<&str>) -> bool {
         let before = self.judged.len();
         let spare = |axes: &Self| {

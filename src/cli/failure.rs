@@ -22,8 +22,8 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The ledger cannot be read or written.
     pub const LEDGER: u8 = 3;
-    /// A run failed and is recorded as failed. Or it was not started, because its data changed or cannot be read. Or a file could not be written,
-    /// because the disk is full.
+    /// A run failed and is recorded as failed. Or it was not started, because its data changed or cannot be read. Or a
+    /// file could not be written, because the disk is full.
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;

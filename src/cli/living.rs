@@ -17,7 +17,8 @@ const SILENT: Duration = Duration::from_secs(120);
 /// The least number of digits of an id that name an attempt.
 const LEAST_DIGITS: usize = 4;
 
-/// Returns the running attempts, the oldest first. Unreadable journals are left out: their owner seals them, or the next command reports them.
+/// Returns the running attempts, the oldest first. Unreadable journals are left out: their owner seals them, or the
+/// next command reports them.
 pub(super) fn all(context: &Context) -> Vec<Living> {
     let mut journals = journal::list(&context.store_as_it_is().journals()).unwrap_or_default();
     journals.extend(copies(context));
@@ -127,8 +128,8 @@ pub(super) fn running(context: &Context) -> Vec<Running> {
     all(context).into_iter().filter_map(look).collect()
 }
 
-/// Returns the record that would be sealed if the running attempt with this id ended now. Returns `None` if no attempt has the id, or if the ledger
-/// has a finished attempt of its run.
+/// Returns the record that would be sealed if the running attempt with this id ended now. Returns `None` if no attempt
+/// has the id, or if the ledger has a finished attempt of its run.
 ///
 /// # Errors
 /// If several attempts have it, or its journal cannot be read.

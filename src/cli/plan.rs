@@ -152,7 +152,8 @@ fn cost_of(args: &Args, planned: &Planned, known: &Known) -> Option<Forecast> {
     args.cost(sum(&known.time), sum(&known.energy), known.gpus)
 }
 
-/// Returns the cost of all missing attempts whose cost is known. Runs with equal numbers of GPUs are summed, with the errors of their histories.
+/// Returns the cost of all missing attempts whose cost is known. Runs with equal numbers of GPUs are summed, with the
+/// errors of their histories.
 fn sum_of_costs(args: &Args, planned: &[Planned], known: &[Known]) -> Option<Forecast> {
     let mut sums = Vec::new();
     let counts: BTreeSet<u64> = known.iter().map(|known| known.gpus.to_bits()).collect();

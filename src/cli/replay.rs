@@ -98,8 +98,8 @@ fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
     id.is_none_or(|id| [sealed.attempt.id().0, sealed.run.id.0].iter().any(|digest| digest.to_hex().starts_with(id)))
 }
 
-/// Returns the folder of the program. This is the recorded folder, if its files are there and unchanged. Otherwise the packed files are written into
-/// a folder, so that the answer is the same with and without trust.
+/// Returns the folder of the program. This is the recorded folder, if its files are there and unchanged. Otherwise the
+/// packed files are written into a folder, so that the answer is the same with and without trust.
 fn place(
     sealed: &Sealed,
     packed: &PackFile,

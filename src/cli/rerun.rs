@@ -80,8 +80,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// Binds a recorded run on this machine.
 ///
-/// Without `is_trusted`, git is not run in the program's folder, because a repository can name commands that git executes. The data at the recorded
-/// path are not read either, because the path may be arbitrary and reading may take hours.
+/// Without `is_trusted`, git is not run in the program's folder, because a repository can name commands that git
+/// executes. The data at the recorded path are not read either, because the path may be arbitrary and reading may take
+/// hours.
 pub(super) fn bind_again(
     sealed: &Sealed,
     shown: &str,

@@ -170,8 +170,8 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
     reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
 }
 
-/// Warns about sealed attempts that are not executed again, although their program may differ from the recorded one, or files that they read have
-/// changed.
+/// Warns about sealed attempts that are not executed again, although their program may differ from the recorded one, or
+/// files that they read have changed.
 fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
     let sealed = planned.iter().filter(|planned| planned.sealed > 0);
     let programs: Vec<(RunId, &Path, bool)> = sealed
@@ -230,8 +230,8 @@ pub(super) fn own_path() -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))
 }
 
-/// Binds the runs of manifests to this machine, and returns those selected by `only` with the number of attempts of each. `from` is the provenance of
-/// each manifest, if it is recorded. `observe_only` leaves GPU settings unchanged.
+/// Binds the runs of manifests to this machine, and returns those selected by `only` with the number of attempts of
+/// each. `from` is the provenance of each manifest, if it is recorded. `observe_only` leaves GPU settings unchanged.
 pub(super) fn bound(
     manifests: &[Manifest],
     from: &[Provenance],

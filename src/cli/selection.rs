@@ -432,8 +432,8 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     })
 }
 
-/// Returns the failure if attempts have values that are all left out because they are tainted. Returns `None` if no tainted attempt of the model has
-/// a value, because including them would not help.
+/// Returns the failure if attempts have values that are all left out because they are tainted. Returns `None` if no
+/// tainted attempt of the model has a value, because including them would not help.
 pub(super) fn all_tainted(
     context: &Context,
     model: &str,

@@ -70,7 +70,8 @@ pub(super) struct SlurmArgs {
 }
 
 impl SlurmArgs {
-    /// Returns the cell with its image: from the flag, or else its own, or else the site's. A relative path in the flag starts in the current folder.
+    /// Returns the cell with its image: from the flag, or else its own, or else the site's. A relative path in the flag
+    /// starts in the current folder.
     pub(super) fn contained(&self, cell: &Cell, request: &Request) -> Cell {
         let mut cell = cell.clone();
         let is_bare = matches!(cell.text("container.image"), None | Some("host"));

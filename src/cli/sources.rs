@@ -27,8 +27,8 @@ const MOST_FILES: usize = 1000;
 /// Texts by their digests.
 pub(super) type Texts = BTreeMap<Digest, String>;
 
-/// Records the program's files in the facts of their attempts, and returns their texts without secrets. Binary and long files are only in the
-/// identity.
+/// Records the program's files in the facts of their attempts, and returns their texts without secrets. Binary and long
+/// files are only in the identity.
 pub(super) fn keep<'a>(facts: &mut Table, files: impl Iterator<Item = &'a ProgramFile>) -> Vec<SourceText> {
     let (mut named, mut sources, mut size) = (Table::new(), Vec::new(), 0);
     let mut seen = BTreeSet::new();
@@ -105,8 +105,8 @@ pub(super) struct Unpacked {
 }
 
 impl Unpacked {
-    /// Writes the program's files of a pack into the folder `into`, which stays, or into a temporary one, which is removed. Returns `None` if the
-    /// pack contains none.
+    /// Writes the program's files of a pack into the folder `into`, which stays, or into a temporary one, which is
+    /// removed. Returns `None` if the pack contains none.
     pub(super) fn write(sealed: &Sealed, packed: &PackFile, into: Option<&Path>) -> Result<Option<Self>, Failure> {
         let facts = &sealed.attempt.facts;
         let program = sealed.run.parts.value(Part::Program);

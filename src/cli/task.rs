@@ -1,7 +1,7 @@
 //! `ledger task`, hidden: the command that a script of `ledger submit` starts on a node.
 //!
-//! It executes the cells of one task of an array, one after the other, in its own ledger on the node's scratch space. The results are written into
-//! the submission's folder; the submitting ledger is never opened.
+//! It executes the cells of one task of an array, one after the other, in its own ledger on the node's scratch space.
+//! The results are written into the submission's folder; the submitting ledger is never opened.
 
 mod scratch;
 
@@ -48,8 +48,8 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     })?;
     // This comes first, because the script forwards signals from now on.
     let stop = Arc::new(Stopping::install()?);
-    // An earlier task of this user may have been killed on this node together with the process that restores its settings. A failure was already
-    // reported.
+    // An earlier task of this user may have been killed on this node together with the process that restores its
+    // settings. A failure was already reported.
     let _ = context::restore();
     let folder = Folder::at(&args.folder);
     let number = place.task.unwrap_or(0);
@@ -140,8 +140,8 @@ impl Stop for Stopping {
     }
 }
 
-/// Returns the time that a worker has left to stop, from the times since the forewarning and since the signal to end. It leaves time to export the
-/// results.
+/// Returns the time that a worker has left to stop, from the times since the forewarning and since the signal to end.
+/// It leaves time to export the results.
 fn time_left(forewarned: Option<Duration>, ended: Option<Duration>, grace_s: u32) -> Option<Duration> {
     let half = Duration::from_secs(u64::from(grace_s)) / 2;
     let left = |whole: Duration, since: Option<Duration>| since.map(|since| whole.saturating_sub(since));
@@ -159,8 +159,8 @@ struct Run<'a> {
     executed: usize,
 }
 
-/// Returns Git's state of the repository on this node, if it differs from that at the submission. The content of files that the manifest does not
-/// name is not compared.
+/// Returns Git's state of the repository on this node, if it differs from that at the submission. The content of files
+/// that the manifest does not name is not compared.
 fn repository_since(member: &Member, submitted: &Table) -> Table {
     let directory = member.expected.cell().text("program.directory");
     let Some(directory) = directory.filter(|_| submitted.contains_key("git.commit")) else { return Table::new() };

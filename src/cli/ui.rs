@@ -94,8 +94,8 @@ fn tell(args: &Args, context: &Context, ledger: &Path, port: u16, token: &str) -
 /// The time after which a browser has read the file.
 const READ: Duration = Duration::from_secs(30);
 
-/// Opens an address in the browser through a file that redirects to it. Other users can see the arguments of a process, and the address grants
-/// access.
+/// Opens an address in the browser through a file that redirects to it. Other users can see the arguments of a process,
+/// and the address grants access.
 fn open(address: &str) -> std::io::Result<()> {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = folder.join(format!("ledger-ui-{}.html", std::process::id()));

@@ -52,8 +52,9 @@ const MOST_AVERAGED: usize = 1000;
 const SHOWN: usize = 3;
 
 impl Grouping {
-    /// The fields that keep rows apart beside those that were asked for: the number of GPUs if a row averages over several, and what tells versions of a program
-    /// from each other if a row averages a configuration over them and --any-version does not allow it.
+    /// The fields that keep rows apart beside those that were asked for: the number of GPUs if a row averages over
+    /// several, and what tells versions of a program from each other if a row averages a configuration over them and
+    /// --any-version does not allow it.
     ///
     /// An attempt counts if it has one of the `metrics`. `run` gives the record of a run.
     pub(super) fn kept_apart<T: Asked>(
@@ -148,7 +149,8 @@ fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
     chosen
 }
 
-/// Says over which fields the rows average, and in which others they differ from each other. A row has its number, and its attempts in each metric.
+/// Says over which fields the rows average, and in which others they differ from each other. A row has its number, and
+/// its attempts in each metric.
 pub(super) fn averaged<'a>(
     rows: impl Iterator<Item = (usize, Vec<&'a Contender>)>,
     store: &Store,
@@ -228,7 +230,8 @@ fn values_text(name: &str, values: &BTreeSet<String>) -> String {
     format!("`{name}` is {}{more}", shown.join(" or "))
 }
 
-/// Says which rows have the same configuration and another program, and what of it changed: no column shows that. A row has its number and its run.
+/// Says which rows have the same configuration and another program, and what of it changed: no column shows that. A row
+/// has its number and its run.
 pub(super) fn apart<'a>(
     rows: impl Iterator<Item = (usize, &'a Run)>,
     store: &Store,

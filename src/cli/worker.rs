@@ -262,8 +262,8 @@ mod trained {
         text.lines().map(pulse).collect()
     }
 
-    /// Writes a fact about a process that a signal ends. It is not a `failure`, after which the supervisor would end a process that may be writing
-    /// its core dump. It starts a new line, because the line before may be incomplete.
+    /// Writes a fact about a process that a signal ends. It is not a `failure`, after which the supervisor would end a
+    /// process that may be writing its core dump. It starts a new line, because the line before may be incomplete.
     fn write_last_phases(signal: &'static str, words: &mut Words) -> fmt::Result {
         words.write_str("\n{\"event\":\"fact\",\"name\":\"last_words\",\"value\":\"")?;
         train::write_last_phases(signal, words)?;

@@ -118,7 +118,7 @@ impl Fold {
         Some(told.chars().take(300).collect())
     }
 
-    /// Makes the record. For a journal without [`Entry::Ended`], `lost` is why nobody saw the end. `torn_bytes` is the
+    /// Makes the record. For a journal without [`Entry::Ended`], `lost` is the reason for the missing end. `torn_bytes` is the
     /// number of bytes after the last good entry.
     ///
     /// # Errors

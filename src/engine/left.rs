@@ -65,7 +65,7 @@ impl Left {
         self.fold.take(entry);
     }
 
-    /// Finalizes the attempt. `lost` is why nobody saw the end.
+    /// Finalizes the attempt. `lost` is the reason why its end was not recorded.
     ///
     /// # Errors
     /// If points cannot be read from the file beside the journal.

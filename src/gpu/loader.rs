@@ -60,8 +60,8 @@ impl Loaded {
 
     fn number(&self, name: &CStr) -> Option<u32> {
         type Version = unsafe extern "C" fn() -> usize;
-        // SAFETY: the type is that of `size_t cublasLtGetVersion(void)` in cublasLt.h since CUDA 10.1 and of `size_t cudnnGetVersion(void)` in cudnn.h; as
-        // above.
+        // SAFETY: the type is that of `size_t cublasLtGetVersion(void)` in cublasLt.h since CUDA 10.1 and of `size_t
+        // cudnnGetVersion(void)` in cudnn.h; as above.
         #[expect(unsafe_code, reason = "a function of a library that is loaded at run time")]
         let version = unsafe {
             let function: Symbol<'_, Version> = self.0.get(name).ok()?;

@@ -1,5 +1,5 @@
-//! Signatures with Ed25519 keys of `ssh-keygen`: of the log's head, in the format that `ssh-keygen -Y verify` reads, and of one attempt, as an
-//! in-toto Statement in a DSSE envelope.
+//! Signatures with Ed25519 keys of `ssh-keygen`: of the log's head, in the format that `ssh-keygen -Y verify` reads,
+//! and of one attempt, as an in-toto Statement in a DSSE envelope.
 //!
 //! Knows keys and records as bytes. Must not know where either is stored.
 //!

@@ -1,7 +1,7 @@
 //! Event logs and sampled GPU metrics of a whole cluster, as one sealed attempt.
 //!
-//! Each host is a rank. Each event is a phase whose index is the position of its task in the list of tasks. Each metric of a GPU is a series. Names
-//! of hosts, GPUs and tasks are facts of the attempt. Equal rows count once.
+//! Each host is a rank. Each event is a phase whose index is the position of its task in the list of tasks. Each metric
+//! of a GPU is a series. Names of hosts, GPUs and tasks are facts of the attempt. Equal rows count once.
 
 mod checkpoints;
 mod names;

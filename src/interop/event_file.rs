@@ -1,7 +1,7 @@
 //! The records of TensorBoard's event files, for writing and reading.
 //!
-//! A file is a list of records. Each consists of its length, the masked CRC-32C of the length, the bytes, and the masked CRC-32C of the bytes. The
-//! bytes are an `Event` message of `tensorflow/core/util/event.proto`.
+//! A file is a list of records. Each consists of its length, the masked CRC-32C of the length, the bytes, and the
+//! masked CRC-32C of the bytes. The bytes are an `Event` message of `tensorflow/core/util/event.proto`.
 
 use super::protobuf::Message;
 

@@ -161,8 +161,8 @@ fn each_point(
     visited
 }
 
-/// Converts names into a tool's format. If several names become equal, or equal to a taken one, a short digest is appended. `form` also returns
-/// whether a name is unchanged; such a name keeps its form.
+/// Converts names into a tool's format. If several names become equal, or equal to a taken one, a short digest is
+/// appended. `form` also returns whether a name is unchanged; such a name keeps its form.
 fn distinct(
     names: impl IntoIterator<Item = String>,
     taken: &[&str],

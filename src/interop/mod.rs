@@ -1,7 +1,7 @@
 //! Foreign formats: import of results, event logs and telemetry of other tools into a ledger, and export of attempts.
 //!
-//! Knows how foreign files are written and read, and converts them to and from sealed attempts. Must not know where a ledger is, or what is asked of
-//! it.
+//! Knows how foreign files are written and read, and converts them to and from sealed attempts. Must not know where a
+//! ledger is, or what is asked of it.
 
 pub mod attest;
 mod bridge;

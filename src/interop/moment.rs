@@ -27,8 +27,8 @@ pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
 
 /// Returns the milliseconds from the Unix epoch to a time in the format of [`unix_ns`], or in seconds or milliseconds since 1970.
 ///
-/// A number with ten digits before its point is in seconds, and one with thirteen digits in milliseconds: times from September 2001 to November 2286.
-/// Other numbers, such as the day `20240531`, give `None`.
+/// A number with ten digits before its point is in seconds, and one with thirteen digits in milliseconds: times from
+/// September 2001 to November 2286. Other numbers, such as the day `20240531`, give `None`.
 pub(super) fn unix_ms(text: &str) -> Option<i64> {
     if let Some(ns) = unix_ns(text.as_bytes()) {
         return Some(ns.div_euclid(1_000_000));

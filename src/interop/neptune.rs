@@ -1,4 +1,5 @@
-//! Exports of Neptune: Parquet files `PROJECT/RUN_part_N.parquet` of neptune-exporter, with a row for each attribute, and for each point of a series.
+//! Exports of Neptune: Parquet files `PROJECT/RUN_part_N.parquet` of neptune-exporter, with a row for each attribute,
+//! and for each point of a series.
 
 use super::foreign::{ForeignRun, Point, files_below};
 use super::moment::iso_ms;
@@ -20,8 +21,8 @@ const PARAMETERS: [&str; 8] =
 /// The factor of steps in an export, which are stored in millionths.
 const STEP: i128 = 1_000_000;
 
-/// Reads the runs of a folder with an export, or the run of one file. Calls `take` with each run as soon as it is read. Returns the names of runs in
-/// Neptune's trash.
+/// Reads the runs of a folder with an export, or the run of one file. Calls `take` with each run as soon as it is read.
+/// Returns the names of runs in Neptune's trash.
 ///
 /// # Errors
 /// If a file cannot be read or has another format, or the folder has none.

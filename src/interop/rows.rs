@@ -318,8 +318,8 @@ impl Rows {
         })
     }
 
-    /// Reads the next row. Returns false at the end. Refuses a row whose quote is still open at the end of the file: it may contain all following
-    /// rows.
+    /// Reads the next row. Returns false at the end. Refuses a row whose quote is still open at the end of the file: it
+    /// may contain all following rows.
     pub(super) fn next(&mut self, record: &mut ByteRecord) -> Result<bool, ImportError> {
         let unreadable = |error| ImportError::Unreadable { path: self.path.clone(), source: cause(error) };
         let found = self.reader.read_byte_record(record).map_err(unreadable)?;

@@ -1,7 +1,7 @@
 //! A table of results as runs: a map turns the cells of each row into one attempt.
 //!
-//! The map's fields are the identity of a run. File, digest, row and cells are recorded, and are in no id. Implausible rows are imported as tainted,
-//! with the reason.
+//! The map's fields are the identity of a run. File, digest, row and cells are recorded, and are in no id. Implausible
+//! rows are imported as tainted, with the reason.
 
 mod cell;
 mod check;
@@ -62,12 +62,13 @@ impl Results {
     }
 }
 
-/// Reads a table of results by a map. Calls `take` with its rows in order, about `most` at a time, so that memory does not grow with the attempts.
-/// Attempts of one line stay together. `device` replaces the device of the map. `take` is called at least once.
+/// Reads a table of results by a map. Calls `take` with its rows in order, about `most` at a time, so that memory does
+/// not grow with the attempts. Attempts of one line stay together. `device` replaces the device of the map. `take` is
+/// called at least once.
 ///
 /// # Errors
-/// Before the first call of `take`: a file that cannot be read, all faults of the map with line and column, including those that only the table
-/// shows, and incomplete rows. Later, the errors of `take`.
+/// Before the first call of `take`: a file that cannot be read, all faults of the map with line and column, including
+/// those that only the table shows, and incomplete rows. Later, the errors of `take`.
 pub fn read_results<E: From<ImportError>>(
     path: &Path,
     map: &Path,

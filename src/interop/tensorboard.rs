@@ -82,8 +82,8 @@ fn find(folder: &Path, deeper: usize, found: &mut BTreeMap<PathBuf, Vec<PathBuf>
     folders.into_iter().filter(|_| deeper > 0).try_for_each(|inner| find(&inner, deeper - 1, found))
 }
 
-/// Finds the folders that `add_hparams` of PyTorch's writer makes inside a run's folder: the only one there with hyperparameters. Returns the run's
-/// folder for each.
+/// Finds the folders that `add_hparams` of PyTorch's writer makes inside a run's folder: the only one there with
+/// hyperparameters. Returns the run's folder for each.
 fn inner(folders: &BTreeMap<PathBuf, Vec<PathBuf>>) -> Result<BTreeMap<PathBuf, PathBuf>, ImportError> {
     let mut with = BTreeSet::new();
     for (folder, files) in folders {

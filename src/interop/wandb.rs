@@ -1,7 +1,7 @@
 //! Weights & Biases' offline runs: files `run-ID.wandb`, a log of protobuf records in LevelDB's format.
 //!
-//! A file begins with `:W&B`, a magic number and a version. Blocks of 32 KiB contain chunks (CRC-32, length, type, bytes). A record is one chunk, or
-//! a first, middle and last ones. `wandb_internal.proto` defines the records.
+//! A file begins with `:W&B`, a magic number and a version. Blocks of 32 KiB contain chunks (CRC-32, length, type,
+//! bytes). A record is one chunk, or a first, middle and last ones. `wandb_internal.proto` defines the records.
 
 use super::foreign::{ForeignRun, Point, files_below};
 use super::protobuf::{Wire, fields};

@@ -16,8 +16,8 @@ pub struct Factor {
     pub levels: Vec<Value>,
     /// The level of each observation.
     pub of: Vec<usize>,
-    /// Whether each machine has only one level, and several observations. These are not independent samples of the level, so the axis has no test and
-    /// no interval.
+    /// Whether each machine has only one level, and several observations. These are not independent samples of the
+    /// level, so the axis has no test and no interval.
     pub is_of_machines: bool,
 }
 
@@ -83,8 +83,8 @@ impl Factor {
         })
     }
 
-    /// The share of the variance of these values that the axis explains alone, less the share that as many levels explain by chance (adjusted R²). 0
-    /// if they do not vary.
+    /// The share of the variance of these values that the axis explains alone, less the share that as many levels
+    /// explain by chance (adjusted R²). 0 if they do not vary.
     pub fn explains(&self, values: &[f64]) -> f64 {
         let mut of_level: Vec<(f64, f64)> = vec![(0.0, 0.0); self.levels.len()];
         for (level, value) in self.of.iter().zip(values) {

@@ -25,7 +25,8 @@ impl ModelScale {
         self == Self::Linear || values.iter().all(|value| *value > 0.0)
     }
 
-    /// Returns the scale of a metric by its kind and unit: the logarithm for measurements in a unit with a true zero, if all values are above 0.
+    /// Returns the scale of a metric by its kind and unit: the logarithm for measurements in a unit with a true zero,
+    /// if all values are above 0.
     pub fn of(kind: MetricKind, unit: &str, values: &[f64]) -> Self {
         let is_ratio = kind == MetricKind::Measured && Unit::named(unit).is_some_and(Unit::has_true_zero);
         if is_ratio && Self::Log.takes(values) { Self::Log } else { Self::Linear }

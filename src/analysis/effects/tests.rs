@@ -205,7 +205,8 @@ fn an_unbalanced_design_on_the_log_scale_has_the_results_of_statsmodels() {
         near(effect.share.squares, squares);
         near(effect.share.p.unwrap(), p);
     }
-    // exp of coefficients of ols("l ~ C(p)+C(q)+C(r)", d), and of these -/+ t.ppf(0.975, 4) standard errors with the full model's residuals.
+    // exp of coefficients of ols("l ~ C(p)+C(q)+C(r)", d), and of these -/+ t.ppf(0.975, 4) standard errors with the
+    // full model's residuals.
     for (factor, ratio, low, high) in [
         (0, 1.220202659696078, 1.1834492961084069, 1.2580974407821157),
         (1, 1.5590148434969429, 1.5012046417449398, 1.619051270330906),

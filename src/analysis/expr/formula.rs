@@ -12,9 +12,10 @@ use std::ops::Range;
 
 /// A checked formula, such as `energy / (epochs * 3600)`.
 ///
-/// It has numbers, names, `+ - * / ^`, parentheses and the functions `abs`, `sqrt`, `exp`, `ln`, `log10`, `min` and `max`. `^` binds
-/// closest and to the right, then the sign, then `*` and `/`. A name is a full dotted path or its last components where these are unique; one
-/// that has other characters than letters, digits, `_`, `.` and `@` stands between backquotes.
+/// It has numbers, names, `+ - * / ^`, parentheses and the functions `abs`, `sqrt`, `exp`, `ln`, `log10`, `min` and
+/// `max`. `^` binds closest and to the right, then the sign, then `*` and `/`. A name is a full dotted path or its last
+/// components where these are unique; one that has other characters than letters, digits, `_`, `.` and `@` stands
+/// between backquotes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     text: String,

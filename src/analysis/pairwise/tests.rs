@@ -36,7 +36,8 @@ fn differences_are_those_of_scipy() {
 
 #[test]
 fn ratios_have_their_interval_on_the_log_scale() {
-    // NumPy: v = (sem(a) / mean(a)) ** 2 + (sem(b) / mean(b)) ** 2, Welch's degrees of freedom of these two; r * exp(+-t.ppf(.975, d) * sqrt(v)).
+    // NumPy: v = (sem(a) / mean(a)) ** 2 + (sem(b) / mean(b)) ** 2, Welch's degrees of freedom of these two; r *
+    // exp(+-t.ppf(.975, d) * sqrt(v)).
     let found = compare(&of(&A), &of(&B), Scale::Ratio).unwrap();
     matches(found, [1.1029411764705883, 1.0159068920778118, 1.1974318200226866, 0.028252314666164752], Method::Welch);
     near(found.degrees.unwrap(), 4.808254429557252);

@@ -32,7 +32,8 @@ fn variances_are_those_of_statsmodels() {
     let found = mixed(&by_machine(&clustered(&CLUSTERS))).unwrap();
     near(found.between, 2.9451011298204444, 1e-6);
     near(found.within, 0.3487182842299023, 1e-6);
-    // NumPy: g = [1 / k, sum(1 / n) / k^2]; v = g @ [between, within]; 2 v^2 / (g @ inv(I) @ g), where I is tr(P A P B) / 2 over both of its matrices.
+    // NumPy: g = [1 / k, sum(1 / n) / k^2]; v = g @ [between, within]; 2 v^2 / (g @ inv(I) @ g), where I is tr(P A P B)
+    // / 2 over both of its matrices.
     near(found.standard_error, 0.7204879116544904, 1e-6);
     near(found.degrees, 5.008894685633085, 1e-6);
     let estimate = Estimate::of(MetricKind::Measured, &clustered(&CLUSTERS), &[]).unwrap();

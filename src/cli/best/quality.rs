@@ -12,8 +12,8 @@ const SHARE: f64 = 0.05;
 /// The least difference of other metrics that gives a warning, relative to the larger value.
 const PART: f64 = 0.1;
 
-/// Warns if the first configuration by a measured metric (time, energy, …) learned much less than another one that is shown. A worse model is often
-/// cheaper.
+/// Warns if the first configuration by a measured metric (time, energy, …) learned much less than another one that is
+/// shown. A worse model is often cheaper.
 pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let is_cost = ranking.places.first().is_some_and(|first| first.estimate.kind == MetricKind::Measured);
     if !is_cost || ranking.places.len() < 2 {
@@ -70,7 +70,8 @@ fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, Sto
 /// The largest number of attempts of a place whose records are read.
 const MOST_READ: usize = 100;
 
-/// Returns the mean of a metric of a place over its seeds. It is not finite if one attempt's value is not. Returns `None` if an attempt has no value.
+/// Returns the mean of a metric of a place over its seeds. It is not finite if one attempt's value is not. Returns
+/// `None` if an attempt has no value.
 fn mean_of(reader: &Reader<'_>, place: &Place, name: &str) -> Result<Option<f64>, StoreError> {
     let measured = &place.contender.measured;
     if measured.len() > MOST_READ {

@@ -58,7 +58,8 @@ fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
 /// No more rows that mix attempts are named.
 const SHOWN: usize = 3;
 
-/// Names the attempts of an answer that are reruns that drifted, that compiled kernels, or whose value may be stale: they count like all others.
+/// Names the attempts of an answer that are reruns that drifted, that compiled kernels, or whose value may be stale:
+/// they count like all others.
 fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     // Memory, say, is as large without the compilation.
     let is_longer = ["s", "J", "J·s", "W", "samples/s"].contains(&ranking.unit.as_str());

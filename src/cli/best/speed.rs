@@ -1,4 +1,5 @@
-//! The metric that decides which configuration is the fastest: a time if all trained on as many samples, as far as is known, else the throughput.
+//! The metric that decides which configuration is the fastest: a time if all trained on as many samples, as far as is
+//! known, else the throughput.
 
 use crate::analysis::samples_behind;
 use crate::record::{Direction, Run};

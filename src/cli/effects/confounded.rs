@@ -67,8 +67,9 @@ impl<T: Asked> Subject<'_, T> {
         }
     }
 
-    /// The search that executes each value of the first axis beside two of the other one, which connects all of their combinations. `None` where no search
-    /// can: of imported attempts, of fields that a manifest cannot name, of a metric whose direction is unknown.
+    /// The search that executes each value of the first axis beside two of the other one, which connects all of their
+    /// combinations. `None` where no search can: of imported attempts, of fields that a manifest cannot name, of a
+    /// metric whose direction is unknown.
     fn search(&self, axis: &Factor, other: &Factor) -> Option<String> {
         let trials = || self.observed.observations.iter().flat_map(|one| &one.trials);
         let is_imported = trials().any(|trial| trial.field(IMPORT).is_some());

@@ -31,7 +31,8 @@ impl<T: Asked> Subject<'_, T> {
         observations.flat_map(|(at, one)| one.trials.iter().map(move |trial| (at, *trial)))
     }
 
-    /// The version of the program of each attempt, but for the fields that `asked` names. `None` where all have one, and where some were imported and have none.
+    /// The version of the program of each attempt, but for the fields that `asked` names. `None` where all have one,
+    /// and where some were imported and have none.
     fn versions(&self, asked: &[String]) -> Option<Factor> {
         let fields: Vec<&String> = fields(self.names).filter(|name| !asked.contains(name)).collect();
         if self.attempts().any(|(_, trial)| trial.field(IMPORT).is_some()) {
@@ -59,8 +60,9 @@ impl<T: Asked> Subject<'_, T> {
         of_command
     }
 
-    /// The versions as blocks, so that effects are within versions. A program of which there is one version belongs to the newest versions of the
-    /// others, and versions with an observation in common are one: they gave the same value. `None` where that leaves one, or too many to be blocks.
+    /// The versions as blocks, so that effects are within versions. A program of which there is one version belongs to
+    /// the newest versions of the others, and versions with an observation in common are one: they gave the same value.
+    /// `None` where that leaves one, or too many to be blocks.
     fn blocks(&self, versions: &Factor, several: &Several) -> Option<Factor> {
         let of_command: HashMap<usize, &Option<String>> =
             several.iter().flat_map(|(command, own)| own.iter().map(move |version| (*version, command))).collect();
@@ -93,8 +95,9 @@ impl<T: Asked> Subject<'_, T> {
         (2 * found.levels.len() <= found.of.len() && found.levels.len() <= MOST_BLOCKS).then_some(found)
     }
 
-    /// The versions of the program as blocks, with a note that there are several. Lists the axes that cannot be separated from the versions; these
-    /// stand first: only the first few pairs are printed. A version that `asked` names is an axis, and no version here.
+    /// The versions of the program as blocks, with a note that there are several. Lists the axes that cannot be
+    /// separated from the versions; these stand first: only the first few pairs are printed. A version that `asked`
+    /// names is an axis, and no version here.
     pub(super) fn versions_as_blocks(&self, axes: &mut Axes, asked: &[String]) -> Option<Factor> {
         let versions = self.versions(asked)?;
         let several = self.several(&versions);

@@ -176,8 +176,8 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// Calls `then` with each attempt that decodes completely: without its series, and with the data that a pack needs. The ledger is closed during the
-/// call.
+/// Calls `then` with each attempt that decodes completely: without its series, and with the data that a pack needs. The
+/// ledger is closed during the call.
 pub(super) fn each(
     store: &Store,
     ids: &[AttemptId],
@@ -209,8 +209,8 @@ fn each_phased(
     Ok(())
 }
 
-/// Returns a function that reads the points of an attempt's series. The ledger is closed while they are used. A series that does not decode is
-/// skipped, and the command reports the attempt at its end.
+/// Returns a function that reads the points of an attempt's series. The ledger is closed while they are used. A series
+/// that does not decode is skipped, and the command reports the attempt at its end.
 pub(super) fn points_of(store: &Store, id: AttemptId) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
     move |name, visit| {
         let chunk = store.read(|reader| reader.readable_chunk(id, name)).map_err(io::Error::other)?;

@@ -122,8 +122,8 @@ impl Earlier {
         }
     }
 
-    /// Returns the attempts of an earlier version of the file whose rows this version contains too: with the same cells, or the same line and run.
-    /// Attempts that are also of this version are included.
+    /// Returns the attempts of an earlier version of the file whose rows this version contains too: with the same
+    /// cells, or the same line and run. Attempts that are also of this version are included.
     fn versions(&self, results: &Results, digest: &str) -> BTreeSet<AttemptId> {
         let of_row = |sealed: &Sealed| Some((RowOrigin::of(&sealed.attempt)?, sealed.run.id));
         let rows: Vec<(RowOrigin, RunId)> = results.sealed.iter().filter_map(of_row).collect();
@@ -135,8 +135,8 @@ impl Earlier {
         self.rows.iter().filter(is_version).filter(is_same).map(|row| row.id).collect()
     }
 
-    /// Returns new attempts of rows whose earlier results all do not count because a person hid them. A row of an earlier version of the file is the
-    /// same row if its line and cells are the same.
+    /// Returns new attempts of rows whose earlier results all do not count because a person hid them. A row of an
+    /// earlier version of the file is the same row if its line and cells are the same.
     fn kept_hidden(&self, results: &Results, added: &[Added], digest: &str) -> Vec<AttemptId> {
         let new = results.sealed.iter().zip(added).filter(|(_, added)| matches!(added, Added::New(_)));
         let is_kept = |(sealed, added): (&Sealed, &Added)| {

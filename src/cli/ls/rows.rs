@@ -160,7 +160,8 @@ impl Asking {
         Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, columns: self.columns }))
     }
 
-    /// Returns the attempts that meet the condition, each with its value of the sort field. Returns `None` without condition and sort field.
+    /// Returns the attempts that meet the condition, each with its value of the sort field. Returns `None` without
+    /// condition and sort field.
     fn matching(&self, reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Matching>, Failure>, StoreError> {
         let fields: BTreeSet<&str> = self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()).collect();
         if fields.is_empty() && self.condition.is_none() {

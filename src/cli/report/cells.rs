@@ -1,7 +1,7 @@
 //! The cells of manifests as written, and their runs.
 //!
-//! No cell is bound, because a report may be made without the GPUs or the data of its runs. The device for `auto`, its number of GPUs, and the data's
-//! digest are taken from the run.
+//! No cell is bound, because a report may be made without the GPUs or the data of its runs. The device for `auto`, its
+//! number of GPUs, and the data's digest are taken from the run.
 
 use crate::manifest::Manifest;
 use crate::record::{Cell, Digest, Run, Table, Value};

@@ -42,8 +42,8 @@ fn move_aside(place: &Path) -> Result<PathBuf, Error> {
 }
 
 impl Folder {
-    /// Begins a folder. An existing report is replaced if its files are unchanged, and any other folder only with `force`. The current folder and the
-    /// ledger are never replaced.
+    /// Begins a folder. An existing report is replaced if its files are unchanged, and any other folder only with
+    /// `force`. The current folder and the ledger are never replaced.
     pub(super) fn new(place: &Path, force: bool, ledger: &Path) -> Result<Self, Failure> {
         let place = in_real_folder(place).map_err(|error| unwritten(place, &error, ""))?;
         if let Ok(found) = fs::symlink_metadata(&place) {

@@ -17,7 +17,7 @@ pub(in crate::cli) struct Original {
     pub(in crate::cli) sealed: Sealed,
     /// All finished attempts of the run that count, including this one, without reruns and those of other ledgers.
     pub(super) earlier: Vec<Attempt>,
-    /// Whether this user executed it in this ledger, so that nobody else chose its command.
+    /// Whether this user executed it in this ledger. Then nobody else chose the command.
     pub(super) is_own: bool,
     /// If it is a rerun itself, its original, and its verdict if it got one.
     pub(super) rerun_of: Option<(AttemptId, Option<String>)>,
@@ -70,8 +70,8 @@ impl Marks {
         self.reruns.get(&id).cloned().or_else(stated)
     }
 
-    /// Returns the attempt of a run that reruns are compared with: the first one, before those of other ledgers and reruns. With the newest one, a
-    /// drifted attempt would become the reference of the next rerun.
+    /// Returns the attempt of a run that reruns are compared with: the first one, before those of other ledgers and
+    /// reruns. With the newest one, a drifted attempt would become the reference of the next rerun.
     fn reference(&self, reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
         let mut first = None;
         for (id, finished) in reader.attempts_of(run)? {
@@ -101,7 +101,8 @@ impl Marks {
         Ok(id)
     }
 
-    /// Returns the attempts of a run that serve as references. Reruns do not, nor do attempts of other ledgers if the run was executed in this one.
+    /// Returns the attempts of a run that serve as references. Reruns do not, nor do attempts of other ledgers if the
+    /// run was executed in this one.
     fn earlier(
         &self,
         reader: &Reader<'_>,

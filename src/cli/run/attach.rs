@@ -1,7 +1,7 @@
 //! `ledger run --attach PID`: records a process that already runs.
 //!
-//! The process writes to standard input: one line `{"manifest": TEXT}` first, and `finished` or `interrupted` at the end. Standard output receives
-//! one line with the run's id and the pipe for events.
+//! The process writes to standard input: one line `{"manifest": TEXT}` first, and `finished` or `interrupted` at the
+//! end. Standard output receives one line with the run's id and the pipe for events.
 
 use super::super::context::Context;
 use super::super::failure::{Failure, exit, with_holders};

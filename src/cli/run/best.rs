@@ -128,7 +128,8 @@ fn best_of(
     Ok(None)
 }
 
-/// Returns the reason why no attempt counts in a metric. Returns `None` without attempts, or if nobody asked for the metric and it is not tainted.
+/// Explains why a metric ranks no attempt. Returns `None` if there are no attempts. A metric that nobody asked for is
+/// explained only if it is tainted.
 fn why_none(trials: &[Trial], metric: &str, is_asked: bool) -> Option<String> {
     let left_out = count_left_out(trials, metric, &BTreeSet::new()).1;
     let told = |why: Why| {

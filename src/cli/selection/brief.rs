@@ -22,8 +22,9 @@ pub(in crate::cli) struct Ask {
     pub(in crate::cli) of_others: bool,
 }
 
-/// Returns the attempts that match, and with [`Ask::of_others`] the others. Returns `None` if only the records have the answer: for attempts that do
-/// not count, facts, metrics in several units, or if nothing matches. `ask` returns `None` for a wrong query.
+/// Returns the attempts that match, and with [`Ask::of_others`] the others. Returns `None` if only the records have the
+/// answer: for attempts that do not count, facts, metrics in several units, or if nothing matches. `ask` returns `None`
+/// for a wrong query.
 pub(in crate::cli) fn select(
     reader: &Reader<'_>,
     store: &Store,
@@ -64,8 +65,8 @@ pub(in crate::cli) fn select(
     Ok((!trials.is_empty()).then_some(Selected { trials, others, names, admitted: BTreeSet::new() }))
 }
 
-/// Returns the attempts that meet a condition and, with `of_others`, the others; those that do not count are last. Returns `None` if only the records
-/// have the answer.
+/// Returns the attempts that meet a condition and, with `of_others`, the others; those that do not count are last.
+/// Returns `None` if only the records have the answer.
 fn rows(
     reader: &Reader<'_>,
     briefs: &Briefs,

@@ -92,7 +92,8 @@ pub(in crate::cli) fn recorded_objective(reader: &Reader<'_>, model: &str) -> Re
     stated(reader, model, OBJECTIVE[0], None)
 }
 
-/// Returns the metric for a query without one: the objective of most of the model's attempts, or else the first usual metric that the model has.
+/// Returns the metric for a query without one: the objective of most of the model's attempts, or else the first usual
+/// metric that the model has.
 ///
 /// # Errors
 /// If there is none.

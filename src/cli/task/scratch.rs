@@ -91,8 +91,8 @@ fn is_old(dir: &Path) -> bool {
     written.max().is_some_and(age)
 }
 
-/// Removes the folders of this user's tasks that died on this host long ago, and returns their paths. On file systems whose locks are valid within
-/// one host, the state of other hosts' tasks is unknown.
+/// Removes the folders of this user's tasks that died on this host long ago, and returns their paths. On file systems
+/// whose locks are valid within one host, the state of other hosts' tasks is unknown.
 fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
     let Ok(user) = fs::metadata(own).map(|metadata| metadata.uid()) else { return Vec::new() };
     let paths = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());

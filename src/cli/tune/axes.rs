@@ -141,8 +141,8 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
     }
 }
 
-/// Returns the configurations that the axes span, without the base, each as its changes. If there are more than `most`, they are in the fixed order
-/// of [`DRAW`].
+/// Returns the configurations that the axes span, without the base, each as its changes. If there are more than `most`,
+/// they are in the fixed order of [`DRAW`].
 pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<Vec<Table>, Failure> {
     /// The largest number of configurations.
     const MOST: usize = 100_000;

@@ -106,7 +106,8 @@ impl Seen {
         self.unmeasured(arm, metric, time).0
     }
 
-    /// Like [`why_unmeasured`](Self::why_unmeasured), and whether another attempt may have a value. It may not if the metric is missing or absent.
+    /// Like [`why_unmeasured`](Self::why_unmeasured), and whether another attempt may have a value. It may not if the
+    /// metric is missing or absent.
     fn unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> (String, bool) {
         let found = self.of(arm.bound.run.parts.group_id());
         let trials: Vec<&Trial> = found.map(|found| found.trials).unwrap_or_default();
@@ -143,8 +144,9 @@ impl Seen {
 }
 
 impl Search<'_> {
-    /// Runs the search; the first arm is the base. After the selection, the winner and the base are executed again, and the answer uses only these
-    /// fresh attempts: the mean of a winner among many is biased. Returns `None` if it was interrupted.
+    /// Runs the search; the first arm is the base. After the selection, the winner and the base are executed again, and
+    /// the answer uses only these fresh attempts: the mean of a winner among many is biased. Returns `None` if it was
+    /// interrupted.
     pub(super) fn run(mut self, mut arms: Vec<Arm>, mut gone: Vec<Gone>) -> Result<Option<Tuning>, Failure> {
         let mut rounds = Vec::new();
         let mut time = None;
@@ -191,8 +193,8 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the runs that a configuration needs for this number of independent repetitions. Attempts that confirmed an earlier search of this type
-    /// have no part in the selection.
+    /// Returns the runs that a configuration needs for this number of independent repetitions. Attempts that confirmed
+    /// an earlier search of this type have no part in the selection.
     fn repeated(
         &self,
         arm: &Arm,
@@ -216,7 +218,8 @@ impl Search<'_> {
         (0..attempts).map(move |more| first.wrapping_add(u64::try_from(more).unwrap_or(u64::MAX)))
     }
 
-    /// Keeps the attempts of this round. Outcomes are compared over the same seeds, but the ledger may contain other seeds of some configurations.
+    /// Keeps the attempts of this round. Outcomes are compared over the same seeds, but the ledger may contain other
+    /// seeds of some configurations.
     fn of_round(&self, mut seen: Seen, base: &Arm, attempts: usize) -> Seen {
         if self.kind == MetricKind::Outcome {
             let seeds: BTreeSet<u64> = Self::seeds(base, attempts).collect();
@@ -302,8 +305,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Executes the missing attempts of each arm. Returns their number, or `None` if it was interrupted. Arms whose settings cannot be applied are
-    /// dropped.
+    /// Executes the missing attempts of each arm. Returns their number, or `None` if it was interrupted. Arms whose
+    /// settings cannot be applied are dropped.
     fn execute(
         &self,
         arms: &mut Vec<Arm>,

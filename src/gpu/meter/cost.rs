@@ -10,9 +10,9 @@ const SHARE: u64 = 50;
 /// The longest time between two readings of these quantities, whatever they cost.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// Returns k such that every k-th sample reads the quantities outside of the batched call. It is the smallest k with
-/// which they take at most 2% of the time, but they are read at least once a second. `mean_cost_ns` is the mean cost on
-/// one GPU; the `cards` GPUs are read in sequence.
+/// Returns k: every k-th sample reads the quantities outside of the batched call. k is the smallest number that keeps
+/// their cost at 2% of the time or less, but never so large that more than a second passes between two readings.
+/// `mean_cost_ns` is the mean cost on one GPU; the `cards` GPUs are read in sequence.
 pub(super) fn every(mean_cost_ns: u64, cards: usize, period_ns: u64) -> u64 {
     if period_ns == 0 {
         return 1;

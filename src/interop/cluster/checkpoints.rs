@@ -146,11 +146,11 @@ pub(super) struct Interval {
     pub(super) event: u32,
 }
 
-/// Pairs each stop with the last open start of the same event, task and host before it. Returns the intervals, and the number of stops without a
-/// start.
+/// Pairs each stop with the last open start of the same event, task and host before it. Returns the intervals, and the
+/// number of stops without a start.
 ///
-/// A start while another is open replaces it, and the earlier start has no stop. If a stop and a start have the same time, the stop belongs to the
-/// event that was open before.
+/// A start while another is open replaces it, and the earlier start has no stop. If a stop and a start have the same
+/// time, the stop belongs to the event that was open before.
 pub(super) fn pair(marks: &[Mark]) -> (Vec<Interval>, usize) {
     let mut intervals = Vec::with_capacity(marks.len() / 2);
     let mut unstarted = 0;

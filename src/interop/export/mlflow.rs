@@ -21,8 +21,8 @@ pub struct MlflowFiles<'a> {
 
 /// Returns the files of an attempt below the store's folder `root`. They contain this path, so it must be absolute.
 ///
-/// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`. Series are `series/NAME` over steps, and `system/NAME` over
-/// time, which MLflow shows as system metrics. Parameters are all fields and settings.
+/// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`. Series are `series/NAME` over
+/// steps, and `system/NAME` over time, which MLflow shows as system metrics. Parameters are all fields and settings.
 pub fn mlflow_files<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, root: &Path) -> MlflowFiles<'a> {
     let id = experiment_id(entry.experiment());
     let run = entry.id.0.prefix(32);

@@ -9,8 +9,9 @@ use std::io;
 
 /// Returns the log of an attempt, as a file named by model and id.
 ///
-/// It contains seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its epochs and its evaluations; the
-/// results of evaluations (`eval_accuracy`, `eval_loss`); and every metric as `ledger_NAME`.
+/// It contains seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its
+/// epochs and its evaluations; the results of evaluations (`eval_accuracy`, `eval_loss`); and every metric as
+/// `ledger_NAME`.
 pub fn mllog_lines<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let name = format!("{}-{}.txt", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
     File::new(path_name(&name).into(), move |out| {

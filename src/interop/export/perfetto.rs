@@ -13,8 +13,9 @@ const PROCESS: u32 = 1;
 
 /// Returns the trace of an attempt, as a file named by model and id.
 ///
-/// Bars of one thread nest. A phase that partly overlaps another one goes to a further thread of its rank. A phase without an end lasts until the
-/// attempt's end. Points over steps are at the end of their step, and are left out if no phase has that step. Non-finite numbers are left out.
+/// Bars of one thread nest. A phase that partly overlaps another one goes to a further thread of its rank. A phase
+/// without an end lasts until the attempt's end. Points over steps are at the end of their step, and are left out if no
+/// phase has that step. Non-finite numbers are left out.
 pub fn perfetto_trace<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let name = format!("{}-{}.json", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
     File::new(path_name(&name).into(), move |out| {

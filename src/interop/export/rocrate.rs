@@ -1,4 +1,5 @@
-//! Research objects: a folder with attempts and a description that other archives read, by RO-Crate 1.1 and the profile Process Run Crate 0.5.
+//! Research objects: a folder with attempts and a description that other archives read, by RO-Crate 1.1 and the profile
+//! Process Run Crate 0.5.
 //!
 //! Each attempt is an action: a program with a manifest, parameters and data as inputs, and a record, its curves and metrics as results.
 

@@ -15,8 +15,8 @@ type Cells = Vec<Option<Value>>;
 /// The key of a column: section, name, type, and metric. The metric is needed because two names may look alike with their units.
 type Head<'a> = (u8, Cow<'a, str>, &'static str, Cow<'a, str>);
 
-/// The columns of the table of attempts, which are known once every attempt was seen. A row contains the attempt's ids, every field of its run, its
-/// settings, and its metrics with their units in the heads.
+/// The columns of the table of attempts, which are known once every attempt was seen. A row contains the attempt's ids,
+/// every field of its run, its settings, and its metrics with their units in the heads.
 #[derive(Default)]
 pub struct WideColumns {
     seen: BTreeMap<Head<'static>, Narrowest>,
@@ -209,8 +209,8 @@ impl Said {
     }
 }
 
-/// Writes a row for each point of an attempt's series, 65,536 rows at a time. The time of a step is the end of its phase `step`. It is missing if
-/// there are no such phases.
+/// Writes a row for each point of an attempt's series, 65,536 rows at a time. The time of a step is the end of its
+/// phase `step`. It is missing if there are no such phases.
 ///
 /// # Errors
 /// If a series cannot be read, or if the writer fails.

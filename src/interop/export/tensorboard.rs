@@ -9,10 +9,11 @@ use crate::record::Axis;
 use std::io;
 use std::path::PathBuf;
 
-/// Returns the event file of an attempt, in a folder named by model and id. It contains every series, every metric at the last step, and all fields
-/// as text.
+/// Returns the event file of an attempt, in a folder named by model and id. It contains every series, every metric at
+/// the last step, and all fields as text.
 ///
-/// Tags are names of series, and `metric/NAME`. The steps of series over time are the indexes of their points, and each point has its own time.
+/// Tags are names of series, and `metric/NAME`. The steps of series over time are the indexes of their points, and each
+/// point has its own time.
 pub fn tensorboard_file<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let id = entry.id.0.prefix(ID_DIGITS);
     let name = format!("events.out.tfevents.{}.ledger.{id}", entry.attempt().started_unix_ms.div_euclid(1000));

@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Parses a number. Returns `None` for one with so many digits that it would overflow to infinity.
+/// Parses a number. Returns `None` if its value is too large for a float.
 pub(super) fn number(text: &str) -> Option<f64> {
     let number = text.parse::<f64>().ok()?;
     // `inf` and `nan` have no digits.

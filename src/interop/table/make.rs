@@ -45,8 +45,8 @@ impl<'a> Maker<'a> {
         Cells { maker: self, row: &self.tables.sheet.rows[row], partner }
     }
 
-    /// Returns the fields and the seed of a row and its partner. Adds values that do not fit to `troubles`, because rows that differ in them would
-    /// become one run.
+    /// Returns the fields and the seed of a row and its partner. Adds values that do not fit to `troubles`, because
+    /// rows that differ in them would become one run.
     pub(super) fn named(&self, row: usize, partner: Option<usize>, troubles: &mut Troubles) -> Named {
         let of = self.cells(row, partner);
         let mut config = Table::new();
@@ -273,8 +273,8 @@ impl<'a> Maker<'a> {
         Some(text(&self.map.device).map_or_else(|| name.clone(), |device| format!("{device} {name}")))
     }
 
-    /// Encodes the result of a row besides its run. Each text ends with a zero byte, and a byte before each optional value tells whether it is
-    /// present.
+    /// Encodes the result of a row besides its run. Each text ends with a zero byte, and a byte before each optional
+    /// value tells whether it is present.
     fn made_bytes(&self, of: &Cells<'_>, metrics: &BTreeMap<String, Metric>, taints: &[String]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let text = |bytes: &mut Vec<u8>, text: &str| {
@@ -413,13 +413,13 @@ impl<'a> Cells<'a> {
         RowFault { path: self.maker.tables.sheet.source.path.clone(), line: self.row.line, message }
     }
 
-    /// Returns the nonce of a row. The same row of the same run gives the same attempt in every file. A repeated row in a file gives another one, and
-    /// so does a changed result after a correction of the map.
+    /// Returns the nonce of a row. The same row of the same run gives the same attempt in every file. A repeated row in
+    /// a file gives another one, and so does a changed result after a correction of the map.
     fn nonce(&self, run: &Run, made: &[u8], seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
         let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, made];
         pieces.extend(self.row.cells().map(str::as_bytes));
-        // The zero byte marks the end of the first row. A cell with this content cannot be confused with it, because each piece is hashed with its
-        // length.
+        // The zero byte marks the end of the first row. A cell with this content cannot be confused with it, because
+        // each piece is hashed with its length.
         pieces.push(&[0]);
         pieces.extend(self.partner.iter().flat_map(|partner| partner.cells()).map(str::as_bytes));
         let content = Digest::of_pieces("ledger table row v2", &pieces).0;

@@ -72,7 +72,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(driver) = driver() else { return };
-        // SAFETY: no other code uses it. Streams that wait for it still do, and it goes when that is over. A graph that records it is launched no more.
+        // SAFETY: no other code uses it. Streams that wait for it still do, and it goes when that is over. A graph that
+        // records it is launched no more.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
         let status = unsafe { (driver.destroy)(with_exposed_provenance_mut(self.0)) };
         if status != 0 {

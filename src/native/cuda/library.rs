@@ -40,8 +40,8 @@ macro_rules! functions {
         impl $table {
             fn of(library: Library) -> Result<Self, libloading::Error> {
                 $(
-                    // SAFETY: the type is that of the function in the headers of CUDA 12 and 13, whose enums are `int`s of C; the table keeps the
-                    // library for as long as it has the pointer.
+                    // SAFETY: the type is that of the function in the headers of CUDA 12 and 13, whose enums are `int`s
+                    // of C; the table keeps the library for as long as it has the pointer.
                     #[expect(unsafe_code, reason = "a function of a library that is loaded at run time")]
                     let $name = *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($symbol) }?;
                 )*
@@ -178,7 +178,8 @@ pub fn driver() -> Option<&'static Driver> {
 }
 
 pub(super) fn open<T>(name: &str, of: impl FnOnce(Library) -> Result<T, libloading::Error>) -> Option<T> {
-    // SAFETY: loading runs the library's initialisers. Only NVIDIA's own libraries are loaded here, and theirs are made to be run by any program.
+    // SAFETY: loading runs the library's initialisers. Only NVIDIA's own libraries are loaded here, and theirs are made
+    // to be run by any program.
     #[expect(unsafe_code, reason = "libraries that may be absent can only be loaded at run time")]
     let library = unsafe { Library::new(name) };
     library.and_then(of).ok()

@@ -232,8 +232,9 @@ impl Communicator {
             buffers.into_iter().try_for_each(|(from, to, length)| {
                 let (from, to) = (pointer(Some(&from))?, pointer(Some(&to))?);
                 let comm = self.pointer();
-                // SAFETY: both buffers are on this card, hold so many values and are kept until the work is queued, behind which nothing that the runtime does with them can
-                // come; the communicator is that of this card, and the stream too.
+                // SAFETY: both buffers are on this card, hold so many values and are kept until the work is queued,
+                // behind which nothing that the runtime does with them can come; the communicator is that of this card,
+                // and the stream too.
                 #[expect(unsafe_code, reason = "functions of NCCL")]
                 let status = unsafe {
                     match what {
@@ -250,7 +251,8 @@ impl Communicator {
     fn sum_in_place(self, address: u64, length: usize, stream: Opaque) -> Result<(), Fault> {
         let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
         let place = pointer(Some(&address))?;
-        // SAFETY: there are so many values of this card, which nobody uses before what comes behind this in the stream; the communicator is that of this card, and the stream too.
+        // SAFETY: there are so many values of this card, which nobody uses before what comes behind this in the stream;
+        // the communicator is that of this card, and the stream too.
         #[expect(unsafe_code, reason = "a function of NCCL")]
         let status = unsafe { (nccl.all_reduce)(place, place, length, FLOAT32, SUM, self.pointer(), stream) };
         check("ncclAllReduce", status)

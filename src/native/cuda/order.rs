@@ -92,7 +92,8 @@ impl Card {
 impl SideStream {
     fn between(self, driver: &Driver, launch: impl FnOnce(Opaque) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut context = null_mut();
-        // SAFETY: the stream and the events were made by the driver and are never given back; an event may be recorded again as soon as the wait for it is queued.
+        // SAFETY: the stream and the events were made by the driver and are never given back; an event may be recorded
+        // again as soon as the wait for it is queued.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
             check("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
@@ -112,7 +113,8 @@ impl SideStream {
 /// Whether the driver confirms that a stream belongs to the current context.
 fn is_of_context(driver: &Driver, stream: usize) -> bool {
     let (mut current, mut context) = (null_mut(), null_mut());
-    // SAFETY: both can be written to. The stream is what the runtime holds as one: the text around it says so, and the runtime's version is pinned.
+    // SAFETY: both can be written to. The stream is what the runtime holds as one: the text around it says so, and the
+    // runtime's version is pinned.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     let told = unsafe {
         ((driver.current)(&raw mut current), (driver.context_of)(with_exposed_provenance_mut(stream), &raw mut context))

@@ -131,8 +131,8 @@ impl Plan {
     }
 }
 
-// SAFETY: the descriptors are plain memory of the library, which nobody frees; after the plan was made only that of the operation is written to, by whom has its lock. cuBLASLt lets
-// several threads use one handle.
+// SAFETY: the descriptors are plain memory of the library, which nobody frees; after the plan was made only that of the
+// operation is written to, by whom has its lock. cuBLASLt lets several threads use one handle.
 #[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
 unsafe impl Send for Plan {}
 // SAFETY: as above.
@@ -253,7 +253,8 @@ fn operation(lt: &Lt, kind: Kind, vector: Option<Vector>) -> Result<Opaque, Faul
 pub fn enter(driver: &Driver, device: usize) -> Result<(), Fault> {
     let ordinal = c_int::try_from(device).map_err(|_| Fault::Absent)?;
     let (mut device, mut context) = (0, null_mut());
-    // SAFETY: both can be written to; a context that is retained once more than released lives as long as the process, as the runtime's own does.
+    // SAFETY: both can be written to; a context that is retained once more than released lives as long as the process,
+    // as the runtime's own does.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
         check("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;

@@ -165,8 +165,9 @@ fn multiply_with(plan: &Plan, places: [u64; 4], vector: Option<u64>, stream: Opa
     let [first, second, product, workspace] = places.map(|place| pointer(Some(&place)));
     let (first, second, product, workspace) = (first?, second?, product?, workspace?);
     let (one, nothing) = (1.0_f32, 0.0_f32);
-    // SAFETY: the plan was made for operands that lie like these on this card, whose buffers are kept until the work is queued, behind which nothing
-    // that the runtime does with them can come; the scalars are on the host and read at once.
+    // SAFETY: the plan was made for operands that lie like these on this card, whose buffers are kept until the work is
+    // queued, behind which nothing that the runtime does with them can come; the scalars are on the host and read at
+    // once.
     #[expect(unsafe_code, reason = "a function of cuBLASLt")]
     let call = |operation| unsafe {
         (lt.multiply)(

@@ -158,8 +158,9 @@ impl StepGraph {
     /// If it does not take them, which is a mistake of the caller.
     pub fn replay(&self, operands: &[Operand]) {
         copy_into(&self.operands, operands);
-        // SAFETY: the runtime keeps all memory that was taken while it recorded for as long as there is the graph; the operands' is held here. Copies
-        // before it and reads behind it are sent from the same thread, and so go into the same stream.
+        // SAFETY: the runtime keeps all memory that was taken while it recorded for as long as there is the graph; the
+        // operands' is held here. Copies before it and reads behind it are sent from the same thread, and so go into
+        // the same stream.
         #[expect(unsafe_code, reason = "a graph works on addresses")]
         unsafe {
             self.graph.replay();

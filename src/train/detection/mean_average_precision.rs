@@ -56,7 +56,8 @@ pub trait Region: Sized {
     /// Its area in pixels.
     fn area(&self) -> f64;
 
-    /// The IoUs, row-major with a row for each detection and a column for each truth. For a crowd, intersection over the area of the detection.
+    /// The IoUs, row-major with a row for each detection and a column for each truth. For a crowd, intersection over
+    /// the area of the detection.
     fn overlaps(detections: &[&Self], truths: &[&Self], crowd: &[bool]) -> Vec<f64>;
 }
 

@@ -24,7 +24,8 @@ pub struct Detection<R> {
 pub struct Truth<R> {
     /// Its class.
     pub class: usize,
-    /// The area in pixels that decides whether it is small, medium or large: COCO's `area`, which is that of the mask even if boxes are compared.
+    /// The area in pixels that decides whether it is small, medium or large: COCO's `area`, which is that of the mask
+    /// even if boxes are compared.
     pub area: f64,
     /// Whether it is a crowd of objects that are not annotated individually. Detections in a crowd are ignored.
     pub crowd: bool,

@@ -163,8 +163,9 @@ impl Kept {
 
     /// Whether the IoU of a box with any kept one is above `iou`.
     ///
-    /// Along an axis, boxes of widths w and v have an IoU of at most min(w, v)/max(w, v), and of at most ((w + v)/2 − d)/max(w, v) if their centres are d apart. An IoU above t
-    /// requires d < w·max(1 − t, (1 − t)/2t) for any v, so boxes further away are skipped.
+    /// Along an axis, boxes of widths w and v have an IoU of at most min(w, v)/max(w, v), and of at most ((w + v)/2 −
+    /// d)/max(w, v) if their centres are d apart. An IoU above t requires d < w·max(1 − t, (1 − t)/2t) for any v, so
+    /// boxes further away are skipped.
     fn cover(&self, bounds: Xyxy, iou: f32) -> bool {
         let area = bounds.area();
         let reach = (1.0 - iou) * greater(1.0, 0.5 / iou) * ROUNDING;

@@ -32,8 +32,8 @@ pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [ro
     linear(ctx, &layer.output, attended)
 }
 
-/// Floating-point operations of [`attend`] over one row, counted as in `Model::forward_flops`: four projections, and for each head a product of T×d with d×T
-/// and one of T×T with T×d.
+/// Floating-point operations of [`attend`] over one row, counted as in `Model::forward_flops`: four projections, and
+/// for each head a product of T×d with d×T and one of T×T with T×d.
 pub fn attention_flops(width: u64, hidden: u64) -> u64 {
     2 * width * 4 * hidden * hidden + 2 * 2 * width * width * hidden
 }

@@ -7,8 +7,9 @@ use crate::ops::{self, Activation, After, Filters, Window};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// `name.weight` [out, in, side, side], normal with standard deviation √(2/(out·side²)). This preserves the variance of gradients through ReLUs (He et al. 2015,
-/// "Delving deep into rectifiers", section 2.2, backward case; torchvision's `kaiming_normal_` with `fan_out`).
+/// `name.weight` [out, in, side, side], normal with standard deviation √(2/(out·side²)). This preserves the variance of
+/// gradients through ReLUs (He et al. 2015, "Delving deep into rectifiers", section 2.2, backward case; torchvision's
+/// `kaiming_normal_` with `fan_out`).
 pub fn convolution_spec(name: &str, [to, from, side]: [usize; 3]) -> ParamSpec {
     let deviation = (2.0 / real_len(to * side * side)).sqrt();
     ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(deviation))
@@ -19,8 +20,8 @@ pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
     2 * wide(side * side * from * to) * wide(places * places)
 }
 
-/// Convolves [rows, in, height, width] to [rows, out, height', width'], in the number format of the context. The parameters are `name.weight` [out, in, side, side]
-/// and, if it exists, `name.bias` [out].
+/// Convolves [rows, in, height, width] to [rows, out, height', width'], in the number format of the context. The
+/// parameters are `name.weight` [out, in, side, side] and, if it exists, `name.bias` [out].
 pub fn convolve(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
     followed(ctx, name, x, window, false)
 }
@@ -38,8 +39,9 @@ fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, 
     ops::convolve(ctx, x, Filters { name, weight, shape: [to, from, height, width], bias }, window, rectified)
 }
 
-/// A convolution without bias, followed by [`batch_norm`]. If the context folds constants, the normalisation becomes part of weight and bias,
-/// unless a leaky ReLU, a residual after the activation, or a residual without activation follows.
+/// A convolution without bias, followed by [`batch_norm`]. If the context folds constants, the normalisation becomes
+/// part of weight and bias, unless a leaky ReLU, a residual after the activation, or a residual without activation
+/// follows.
 pub fn convolve_normed(
     ctx: &mut ForwardContext<'_>,
     [name, norm]: [&str; 2],

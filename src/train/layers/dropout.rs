@@ -1,6 +1,7 @@
 //! Dropout with masks that depend only on seed, step and place, and are computed on the device.
 //!
-//! A random generator of the device would be shared by its threads. Masks drawn on the host are too large: attention alone drops a billion values a step.
+//! A random generator of the device would be shared by its threads. Masks drawn on the host are too large: attention
+//! alone drops a billion values a step.
 
 use crate::forward_context::ForwardContext;
 use crate::ops::dropped_on_tape;

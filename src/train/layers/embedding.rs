@@ -30,7 +30,8 @@ fn table(ctx: &ForwardContext<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
     (table, [vectors, features])
 }
 
-/// The rows of x [positions, features] that the context selects, in the order of selection: [selected, features]. All rows if it has no selection.
+/// The rows of x [positions, features] that the context selects, in the order of selection: [selected, features]. All
+/// rows if it has no selection.
 pub fn selected_rows(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     let Some(positions) = ctx.selected_positions() else { return x };
     let ([rows, _], [asked], format) = (x.dims(), positions.dims(), x.dtype());
@@ -62,7 +63,8 @@ pub fn add_positions(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, [rows, 
     )
 }
 
-/// The logits of x [rows, features]: its product with the transposed embedding `name.weight` [vocabulary, features], plus `bias` [vocabulary] (Press and Wolf 2017).
+/// The logits of x [rows, features]: its product with the transposed embedding `name.weight` [vocabulary, features],
+/// plus `bias` [vocabulary] (Press and Wolf 2017).
 ///
 /// The output is [rows, vocabulary padded to a multiple of 64] in the number format of the context. Padding is 0.
 pub fn unembed(ctx: &ForwardContext<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {

@@ -8,7 +8,8 @@ use crate::precision::exact;
 use crate::tape::{Plain, Taped};
 use burn::tensor::Tensor;
 
-/// The four statistics of a frozen norm: `name.weight` and `name.running_var`, initially 1, and `name.bias` and `name.running_mean`, initially 0.
+/// The four statistics of a frozen norm: `name.weight` and `name.running_var`, initially 1, and `name.bias` and
+/// `name.running_mean`, initially 0.
 pub fn frozen_statistics(name: &str, features: usize) -> [ParamSpec; 4] {
     [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)]
         .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
@@ -30,9 +31,11 @@ pub fn calibrate_norm(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>) {
     }
 }
 
-/// (x − mean)·weight/√(variance + 10⁻⁵) + bias for x [rows, channels, height, width], followed by `after` (torchvision's `FrozenBatchNorm2d`).
+/// (x − mean)·weight/√(variance + 10⁻⁵) + bias for x [rows, channels, height, width], followed by `after`
+/// (torchvision's `FrozenBatchNorm2d`).
 ///
-/// All four vectors are statistics of the context and do not change. Computed in float32 and rounded once, to the number format of the input.
+/// All four vectors are statistics of the context and do not change. Computed in float32 and rounded once, to the
+/// number format of the input.
 pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let After { residual, residual_last, activation } = after;
     if let (Some(residual), true) = (residual.clone(), residual_last && activation.leak().is_some()) {

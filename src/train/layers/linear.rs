@@ -19,8 +19,8 @@ pub fn linear(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
     linear_joined(ctx, &[name.to_owned()], x)
 }
 
-/// Applies up to three affine maps of the same shape to the same rows as one product: [rows, in] to their concatenated outputs, [rows, sum of all out]. Either
-/// all maps have a bias or none has.
+/// Applies up to three affine maps of the same shape to the same rows as one product: [rows, in] to their concatenated
+/// outputs, [rows, sum of all out]. Either all maps have a bias or none has.
 pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
     let (mut weights, mut biases, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
@@ -55,8 +55,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Maps [rows, in] to [rows, columns] in the number format of the context. The gradient of x has the format of x; those of the parameters are
-    /// not rounded.
+    /// Maps [rows, in] to [rows, columns] in the number format of the context. The gradient of x has the format of x;
+    /// those of the parameters are not rounded.
     pub fn apply(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         match (self.weights.len(), self.biases.len()) {
             (1, 0) => self.recorded::<2>(ctx, x),
@@ -68,7 +68,8 @@ impl Maps {
         }
     }
 
-    /// [`Self::apply`] for unchanged parameters of the model. If the context folds constants, the parameters are rounded and joined once, and cached under this name.
+    /// [`Self::apply`] for unchanged parameters of the model. If the context folds constants, the parameters are
+    /// rounded and joined once, and cached under this name.
     pub fn apply_named(self, ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
         if !ctx.folds() {
             return self.apply(ctx, x);

@@ -18,8 +18,8 @@ pub fn cross_entropy(
     cross_entropy_sum(ctx, answers, targets, classes, share)
 }
 
-/// The sum of the cross-entropies in nats, and the number of rows whose largest logit is that of the target: shape [2], float32. Rows whose cross-entropy is NaN are never
-/// correct. Otherwise as [`cross_entropy`].
+/// The sum of the cross-entropies in nats, and the number of rows whose largest logit is that of the target: shape [2],
+/// float32. Rows whose cross-entropy is NaN are never correct. Otherwise as [`cross_entropy`].
 pub fn loss_and_correct(
     ctx: &ForwardContext<'_>,
     answers: Tensor<2>,

@@ -18,8 +18,9 @@ pub fn norm_statistics(name: &str, features: usize) -> [ParamSpec; 2] {
         .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
-/// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2), followed by `after`. The running variance is unbiased, as in PyTorch.
-/// Computed in float32 and rounded once, to the number format of the input.
+/// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2), followed by
+/// `after`. The running variance is unbiased, as in PyTorch. Computed in float32 and rounded once, to the number format
+/// of the input.
 pub fn batch_norm(ctx: &mut ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
     ops::batch_norm(ctx, x, [gain, bias], &running_names(name), after)

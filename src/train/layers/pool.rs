@@ -8,10 +8,11 @@ use burn::tensor::{Tensor, TensorData};
 
 /// Adaptive mean pooling of images of any size to [rows, channels, side, side], in float32 (PyTorch's `AdaptiveAvgPool2d`).
 ///
-/// Output row i is the mean of the rows from ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns. Pixels of smaller images are repeated.
+/// Output row i is the mean of the rows from ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns.
+/// Pixels of smaller images are repeated.
 ///
-/// Computed as one matrix product with the weights of all pixels in all means, which takes negligible time on a GPU. Burn's own operation takes longer than all
-/// convolutions before it.
+/// Computed as one matrix product with the weights of all pixels in all means, which takes negligible time on a GPU.
+/// Burn's own operation takes longer than all convolutions before it.
 pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
     if [height, width] == [side; 2] {
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn max_pooling_ignores_padding_and_passes_gradients_to_the_largest_pixel() {
-        // 3 x 3 windows with stride 2 and padding 1 on 4 x 5: centres at rows 0, 2 and columns 0, 2, 4. All values are negative, so that padding with zeros would win.
+        // 3 x 3 windows with stride 2 and padding 1 on 4 x 5: centres at rows 0, 2 and columns 0, 2, 4. All values are
+        // negative, so that padding with zeros would win.
         let values: Vec<f32> = pixels(20).into_iter().map(|value| value - 200.0).collect();
         let window = Window { stride: 2, padding: 1 };
         assert_eq!([4, 5].map(|side| window.places(3, side)), [2, 3]);

@@ -1,4 +1,5 @@
-//! The residual connection of a transformer: adds the output of a branch (attention or feed-forward) to the residual stream and normalises the sum.
+//! The residual connection of a transformer: adds the output of a branch (attention or feed-forward) to the residual
+//! stream and normalises the sum.
 
 use crate::forward_context::ForwardContext;
 use crate::ops::{ResidualNorm, residual_norm};
@@ -11,8 +12,8 @@ pub struct Residual<'a> {
     pub norm: &'a str,
     /// The epsilon of the layer normalisation.
     pub epsilon: f64,
-    /// Whether the normalised sum becomes the residual stream (Vaswani et al. 2017, "post-norm"). Otherwise the sum does, and only the next branch gets the
-    /// normalised sum ("pre-norm").
+    /// Whether the normalised sum becomes the residual stream (Vaswani et al. 2017, "post-norm"). Otherwise the sum
+    /// does, and only the next branch gets the normalised sum ("pre-norm").
     pub post: bool,
     /// Dropout probability of the branch output.
     pub dropout: f64,
@@ -34,7 +35,8 @@ impl Stream {
 }
 
 impl Residual<'_> {
-    /// Adds the branch output `added`, in the number format of the context, to x in float32, and normalises the sum. All arithmetic is in float32.
+    /// Adds the branch output `added`, in the number format of the context, to x in float32, and normalises the sum.
+    /// All arithmetic is in float32.
     ///
     /// The loss must depend on the normalised output.
     pub fn add(&self, ctx: &mut ForwardContext<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {

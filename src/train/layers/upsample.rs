@@ -12,8 +12,8 @@ pub fn upsample_nearest(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     ctx.recorded(|| [x.into()], y, move |gradient, _| [Some(halved(&gradient).into())])
 }
 
-/// The sum of a lateral tensor [rows, channels, 2·height, 2·width] and [`upsample_nearest`] of x, rounded once, to the number format of the lateral tensor (Lin
-/// et al. 2017, "Feature pyramid networks", figure 3).
+/// The sum of a lateral tensor [rows, channels, 2·height, 2·width] and [`upsample_nearest`] of x, rounded once, to the
+/// number format of the lateral tensor (Lin et al. 2017, "Feature pyramid networks", figure 3).
 pub fn upsample_add(ctx: &ForwardContext<'_>, x: Tensor<4>, lateral: Tensor<4>) -> Tensor<4> {
     let format = x.dtype();
     let [given, beside] = [&x, &lateral].map(|tensor| ctx.off_tape(tensor.clone()));

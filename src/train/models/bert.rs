@@ -1,7 +1,8 @@
-//! BERT with its masked-language-model head (Devlin et al. 2018, "BERT: Pre-training of deep bidirectional transformers", sections 3 and A.2), without the
-//! next-sentence task.
+//! BERT with its masked-language-model head (Devlin et al. 2018, "BERT: Pre-training of deep bidirectional
+//! transformers", sections 3 and A.2), without the next-sentence task.
 //!
-//! Parameters are named as in Hugging Face's `BertForMaskedLM`. Initialisation and dropout are those of Google's code. Every row is full and has one segment.
+//! Parameters are named as in Hugging Face's `BertForMaskedLM`. Initialisation and dropout are those of Google's code.
+//! Every row is full and has one segment.
 
 use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};

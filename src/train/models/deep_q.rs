@@ -1,6 +1,7 @@
 //! Networks that estimate action values, for deep Q-learning.
 //!
-//! Knows nothing of environments or of the learning algorithm. An output row holds one value for each action, in the order of the actions. The values are not logits.
+//! Knows nothing of environments or of the learning algorithm. An output row holds one value for each action, in the
+//! order of the actions. The values are not logits.
 
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
@@ -41,15 +42,17 @@ enum Body {
 }
 
 impl DeepQ {
-    /// A network with two hidden layers of 128, from CartPole's state [rows, 4] to [rows, actions]. Width and names are those of PyTorch's tutorial on deep Q-learning.
+    /// A network with two hidden layers of 128, from CartPole's state [rows, 4] to [rows, actions]. Width and names are
+    /// those of PyTorch's tutorial on deep Q-learning.
     ///
     /// It has 640 + 16,512 + 129·actions parameters: 17,410 for CartPole's 2 actions.
     pub fn cart_pole(actions: usize) -> Self {
         Self { body: Body::State([4, 128]), actions }
     }
 
-    /// The convolutional network of Mnih et al. 2015, "Human-level control through deep reinforcement learning" (Methods, model architecture), [rows, 4, 84, 84] to
-    /// [rows, actions]. The caller scales the grey values of the frames, usually by 1/255.
+    /// The convolutional network of Mnih et al. 2015, "Human-level control through deep reinforcement learning"
+    /// (Methods, model architecture), [rows, 4, 84, 84] to [rows, actions]. The caller scales the grey values of the
+    /// frames, usually by 1/255.
     ///
     /// (8²·4·32 + 32) + (4²·32·64 + 64) + (3²·64·64 + 64) + (7²·64·512 + 512) + (512 + 1)·actions parameters: with 4 actions
     /// 8,224 + 32,832 + 36,928 + 1,606,144 + 2,052 = 1,686,180. Names are those of one `nn.Sequential` called `network`.

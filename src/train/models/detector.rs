@@ -29,12 +29,14 @@ pub trait Detector: Send + Sync {
         false
     }
 
-    /// Initialises statistics that stay frozen afterwards. Called once before the first step, with the step's images and an inference context.
+    /// Initialises statistics that stay frozen afterwards. Called once before the first step, with the step's images
+    /// and an inference context.
     fn calibrate(&self, _pass: &mut ForwardContext<'_>, _images: Tensor<4>) {}
 
     /// The loss of a training step: shape [1], float32, on the tape if the context is.
     ///
-    /// `images` [rows, 3, side, side] are float32 from 0 to 1; the caller has applied [`ForwardContext::constant`]. `objects` has the objects of each row.
+    /// `images` [rows, 3, side, side] are float32 from 0 to 1; the caller has applied [`ForwardContext::constant`].
+    /// `objects` has the objects of each row.
     fn loss(
         &self,
         ctx: &mut ForwardContext<'_>,
@@ -67,8 +69,8 @@ pub trait Detector: Send + Sync {
         self.detect_in(ctx, features, side, host)
     }
 
-    /// Floating-point operations of a training step's forward pass over one image of this side; a lower bound where the number depends on the
-    /// image's objects.
+    /// Floating-point operations of a training step's forward pass over one image of this side; a lower bound where the
+    /// number depends on the image's objects.
     fn learning_flops(&self, side: usize) -> u64 {
         self.forward_flops(side)
     }

@@ -1,10 +1,13 @@
-//! Mask R-CNN (He et al. 2017) on the feature pyramid of a residual network (Lin et al. 2017, "Feature pyramid networks for object detection").
+//! Mask R-CNN (He et al. 2017) on the feature pyramid of a residual network (Lin et al. 2017, "Feature pyramid networks
+//! for object detection").
 //!
-//! Follows torchvision's `maskrcnn_resnet50_fpn` with its names, constants and losses, except that every parameter is trained and images have their final size on input. The
-//! host turns network outputs into proposals, matches and detections. Region counts are padded to a few sizes; padding does not contribute to losses or results.
+//! Follows torchvision's `maskrcnn_resnet50_fpn` with its names, constants and losses, except that every parameter is
+//! trained and images have their final size on input. The host turns network outputs into proposals, matches and
+//! detections. Region counts are padded to a few sizes; padding does not contribute to losses or results.
 //!
-//! The backbone's norms are frozen. torchvision takes their statistics from a network pretrained for classification. [`calibrate`](Detector::calibrate) sets them to the
-//! statistics of the first batch instead, so that training from scratch starts with normalised activations.
+//! The backbone's norms are frozen. torchvision takes their statistics from a network pretrained for classification.
+//! [`calibrate`](Detector::calibrate) sets them to the statistics of the first batch instead, so that training from
+//! scratch starts with normalised activations.
 
 mod anchors;
 mod box_head;
@@ -135,7 +138,8 @@ impl MaskRcnn {
         self.pyramid().levels(ctx, stages)
     }
 
-    /// Mask slots of an image: the smallest power of two from 16 that holds the batch's `largest` number of positive regions, so that there are few shapes.
+    /// Mask slots of an image: the smallest power of two from 16 that holds the batch's `largest` number of positive
+    /// regions, so that there are few shapes.
     fn mask_slots(&self, largest: usize) -> usize {
         largest.next_power_of_two().max(16).min(self.sampled_regions().most())
     }
@@ -208,7 +212,8 @@ impl MaskRcnn {
         mask_head::loss(ctx, maps, targets)
     }
 
-    /// Floating-point operations of the forward pass over an image of this side, with this many regions in the box head and in the mask head.
+    /// Floating-point operations of the forward pass over an image of this side, with this many regions in the box head
+    /// and in the mask head.
     fn flops(&self, side: usize, [regions, masks]: [usize; 2]) -> u64 {
         self.body(Norm::Frozen).flops(side)
             + self.pyramid().flops(side)

@@ -1,6 +1,7 @@
 //! The models: their parameters, and their forward pass over a batch.
 //!
-//! A model knows layers and nothing of data files, optimisers, losses or events. Its parameters have the names of the reference implementation.
+//! A model knows layers and nothing of data files, optimisers, losses or events. Its parameters have the names of the
+//! reference implementation.
 
 mod bert;
 mod deep_q;
@@ -103,8 +104,8 @@ pub trait Model: Send + Sync {
 
     /// Floating-point operations of the forward pass over one row.
     ///
-    /// Counts two for each multiply-add of matrix products and convolutions and leaves out the rest, as the papers do. `width` is the number of tokens of a
-    /// row; other models ignore it.
+    /// Counts two for each multiply-add of matrix products and convolutions and leaves out the rest, as the papers do.
+    /// `width` is the number of tokens of a row; other models ignore it.
     fn forward_flops(&self, width: usize) -> u64;
 
     /// [`forward_flops`](Self::forward_flops) of a forward pass that computes logits for only `positions` positions of the row.

@@ -1,7 +1,8 @@
 //! Compares models with their reference implementations on fixed parameters and inputs.
 //!
-//! `tests/parity/*.py` computes the reference results with PyTorch and prints them as lines `name value…`. Both sides compute parameters and inputs from the same formula, so
-//! the files contain only results, whatever the size of the model.
+//! `tests/parity/*.py` computes the reference results with PyTorch and prints them as lines `name value…`. Both sides
+//! compute parameters and inputs from the same formula, so the files contain only results, whatever the size of the
+//! model.
 
 use super::{Input, Model};
 use crate::forward_context::{ForwardContext, ModelState, int_tensor};
@@ -28,10 +29,11 @@ pub fn value(name: &str, n: usize) -> f32 {
 
 /// The values of a parameter or a running statistic.
 ///
-/// They are around 1 for gains and variances and around 0 for biases and means. Other weights are within ±√(3/n), where n is the number of values divided by the largest
-/// dimension, so that activations keep their scale.
+/// They are around 1 for gains and variances and around 0 for biases and means. Other weights are within ±√(3/n), where
+/// n is the number of values divided by the largest dimension, so that activations keep their scale.
 ///
-/// The last gain of a bottleneck is around 0.1. At 1, fifty layers of ReLU amplify float32 rounding until the reference's own results in float32 and float64 differ by a tenth.
+/// The last gain of a bottleneck is around 0.1. At 1, fifty layers of ReLU amplify float32 rounding until the
+/// reference's own results in float32 and float64 differ by a tenth.
 pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
     let largest = param_spec.shape.iter().copied().max().unwrap_or(1);
     let (middle, bound) = match param_spec.shape.as_slice() {
@@ -81,7 +83,8 @@ pub fn tokens([rows, width]: [usize; 2], vocabulary: i32) -> Input {
     Input::Tokens(int_tensor(&below("input", rows * width, vocabulary), [rows, width], &device()))
 }
 
-/// The [summaries](told) of a model's step: of its outputs (`answers`), of each parameter's gradient and of each running statistic after the step (by name); and its `loss`.
+/// The [summaries](told) of a model's step: of its outputs (`answers`), of each parameter's gradient and of each
+/// running statistic after the step (by name); and its `loss`.
 pub fn computed(
     model: &dyn Model,
     input: Input,
@@ -142,7 +145,8 @@ pub fn traced(
     found
 }
 
-/// Summarises values by their Euclidean norm and their dot product with the sequence of this name. Any changed value changes both; the product also depends on the order.
+/// Summarises values by their Euclidean norm and their dot product with the sequence of this name. Any changed value
+/// changes both; the product also depends on the order.
 pub fn told(name: &str, values: &[f32]) -> Vec<f64> {
     let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     let product: f64 = values.iter().enumerate().map(|(n, v)| f64::from(*v) * f64::from(value(name, n))).sum();

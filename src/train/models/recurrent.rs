@@ -1,6 +1,7 @@
 //! Recurrent language models: an embedding, a stack of recurrent layers, and a linear layer to the vocabulary.
 //!
-//! Parameters have the names and default initialisation of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`. Every row starts from a zero state.
+//! Parameters have the names and default initialisation of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and
+//! `nn.Linear`. Every row starts from a zero state.
 
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;

@@ -1,7 +1,7 @@
 //! Residual networks of bottlenecks (He et al. 2015, "Deep residual learning for image recognition", table 1).
 //!
-//! Follows torchvision: a stage that halves the image does so in the 3 x 3 convolution of its first block ("v1.5"), while the paper uses the 1 x 1 convolution
-//! before it. Names are those of torchvision's `state_dict`.
+//! Follows torchvision: a stage that halves the image does so in the 3 x 3 convolution of its first block ("v1.5"),
+//! while the paper uses the 1 x 1 convolution before it. Names are those of torchvision's `state_dict`.
 
 mod body;
 
@@ -34,7 +34,8 @@ impl Resnet {
         Self { blocks: [3, 4, 6, 3], base: 64, classes, side: 224 }
     }
 
-    /// The same architecture with five blocks of a sixteenth of the width, for images of 32 x 32: 35,470 parameters with 10 classes. A CPU trains it in an instant.
+    /// The same architecture with five blocks of a sixteenth of the width, for images of 32 x 32: 35,470 parameters
+    /// with 10 classes. A CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
         Self { blocks: [1, 2, 1, 1], base: 4, classes, side: 32 }
     }

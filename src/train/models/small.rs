@@ -1,7 +1,7 @@
 //! The small models for teaching: their parameters, outputs and losses.
 //!
-//! Knows tensors and nothing of data files, optimisers or events. On the CPU our own code, outside the tape, computes the convolutions; so the models have
-//! separate forward and backward passes there.
+//! Knows tensors and nothing of data files, optimisers or events. On the CPU our own code, outside the tape, computes
+//! the convolutions; so the models have separate forward and backward passes there.
 
 mod convolution;
 

@@ -1,8 +1,8 @@
-//! Deep stacks of 3 x 3 convolutions (Simonyan and Zisserman 2014, "Very deep convolutional networks for large-scale image recognition", table 1), without batch
-//! normalisation.
+//! Deep stacks of 3 x 3 convolutions (Simonyan and Zisserman 2014, "Very deep convolutional networks for large-scale
+//! image recognition", table 1), without batch normalisation.
 //!
-//! Follows torchvision: adaptive mean pooling brings the convolutions' output to 7 x 7, so that images of any size are accepted; at 224 x 224 it has that size already.
-//! Names are those of torchvision's `state_dict`.
+//! Follows torchvision: adaptive mean pooling brings the convolutions' output to 7 x 7, so that images of any size are
+//! accepted; at 224 x 224 it has that size already. Names are those of torchvision's `state_dict`.
 
 use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
@@ -25,7 +25,8 @@ const KEEP: Window = Window { stride: 1, padding: 1 };
 /// The 2 x 2 max pooling.
 const HALVE: Window = Window { stride: 2, padding: 0 };
 
-/// A stack of convolutions with a classifier of three layers, from images [rows, 3, side, side] to logits [rows, classes]; `side` must be 32 or more.
+/// A stack of convolutions with a classifier of three layers, from images [rows, 3, side, side] to logits [rows,
+/// classes]; `side` must be 32 or more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vgg {
     /// Convolutions of each of the five stages.
@@ -55,7 +56,8 @@ impl Vgg {
         }
     }
 
-    /// The same architecture with six convolutions of few channels, for images of 32 x 32: 33,706 parameters with 10 classes. A CPU trains it in an instant.
+    /// The same architecture with six convolutions of few channels, for images of 32 x 32: 33,706 parameters with 10
+    /// classes. A CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
         Self {
             convolutions: [1, 2, 1, 1, 1],
@@ -67,7 +69,8 @@ impl Vgg {
         }
     }
 
-    /// The convolutions of each stage: name, and channels out, channels in, side of the kernel. The ReLU after each and the max pooling after a stage are numbered too.
+    /// The convolutions of each stage: name, and channels out, channels in, side of the kernel. The ReLU after each and
+    /// the max pooling after a stage are numbered too.
     fn stages(&self) -> Vec<Vec<(String, [usize; 3])>> {
         let (mut number, mut from) = (0, COLOURS);
         let mut stages = Vec::new();

@@ -1,7 +1,9 @@
-//! YOLOv3 (Redmon and Farhadi 2018, "YOLOv3: an incremental improvement"): boxes of objects from one pass through a convolutional network, at three scales.
+//! YOLOv3 (Redmon and Farhadi 2018, "YOLOv3: an incremental improvement"): boxes of objects from one pass through a
+//! convolutional network, at three scales.
 //!
-//! Layers are numbered as in Darknet's `yolov3.cfg`. Parameters have the names of the usual PyTorch port of that file: `module_list.0.conv_0.weight`,
-//! `module_list.0.batch_norm_0.weight`. Batch normalisation has the constants of that port (epsilon 1e-5, momentum 0.1).
+//! Layers are numbered as in Darknet's `yolov3.cfg`. Parameters have the names of the usual PyTorch port of that file:
+//! `module_list.0.conv_0.weight`, `module_list.0.batch_norm_0.weight`. Batch normalisation has the constants of that
+//! port (epsilon 1e-5, momentum 0.1).
 
 mod boxes;
 mod detections;
@@ -60,7 +62,8 @@ impl YoloV3 {
         Self { blocks: [1, 2, 8, 8, 4], base: 32, classes, anchors: ANCHORS }
     }
 
-    /// The same architecture with one block per stage, an eighth of the channels and anchors for images of 64 x 64. A CPU trains it in an instant.
+    /// The same architecture with one block per stage, an eighth of the channels and anchors for images of 64 x 64. A
+    /// CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
         // A sixth of the published anchors.
         let anchors = ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 6.0));

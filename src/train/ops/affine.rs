@@ -7,7 +7,8 @@ use burn::tensor::{FloatDType, Tensor};
 
 pub use kernels::{Affine, AffineGradients};
 
-/// Maps x [rows, in], in the number format, to [rows, columns], with flat parameters in float32 or from [`folded_affine`]. Also returns the saved tensors.
+/// Maps x [rows, in], in the number format, to [rows, columns], with flat parameters in float32 or from
+/// [`folded_affine`]. Also returns the saved tensors.
 pub fn affine(
     precision: Precision,
     x: Tensor<2>,

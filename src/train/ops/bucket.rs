@@ -5,7 +5,8 @@ use crate::number::single;
 use crate::ops::joined;
 use burn::tensor::Tensor;
 
-/// Packs tensors, multiplied by a factor, in a bucket of `len` values. Each lies at its place (start and length), with zeros up to the next one.
+/// Packs tensors, multiplied by a factor, in a bucket of `len` values. Each lies at its place (start and length), with
+/// zeros up to the next one.
 pub fn in_bucket(tensors: Vec<Tensor<1>>, places: &[(usize, usize)], len: usize, factor: f64) -> Tensor<1> {
     if let Some(bucket) = kernels::gathered(&tensors, places, len, single(factor)) {
         return bucket;

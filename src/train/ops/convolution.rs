@@ -40,8 +40,8 @@ pub struct Filters<'a> {
     pub bias: Option<Tensor<1>>,
 }
 
-/// Convolves [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. If images are stored NHWC, so is the
-/// output, provided that cuDNN has a plan for it.
+/// Convolves [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. If images
+/// are stored NHWC, so is the output, provided that cuDNN has a plan for it.
 pub fn convolve(
     ctx: &ForwardContext<'_>,
     x: Tensor<4>,
@@ -105,8 +105,9 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
     )
 }
 
-/// Converts images to the number format of the context and NHWC storage. Convolutions, batch normalisation, ReLU, max pooling, [`concat_channels`] and nearest-neighbour
-/// upsampling keep this storage. Images stay unchanged on the CPU, without cuDNN, and with one pixel or one channel.
+/// Converts images to the number format of the context and NHWC storage. Convolutions, batch normalisation, ReLU, max
+/// pooling, [`concat_channels`] and nearest-neighbour upsampling keep this storage. Images stay unchanged on the CPU,
+/// without cuDNN, and with one pixel or one channel.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let ([_, channels, height, width], format) = (x.dims(), x.dtype());
     if channels == 1 || height * width == 1 || !dnn::available() {
@@ -125,8 +126,8 @@ pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     }
 }
 
-/// Duplicates images for two uses. If they are stored NHWC, the operation that computed them adds the two gradients if it can. Otherwise they
-/// are added in storage order, as Burn's own addition would not use vector reads.
+/// Duplicates images for two uses. If they are stored NHWC, the operation that computed them adds the two gradients if
+/// it can. Otherwise they are added in storage order, as Burn's own addition would not use vector reads.
 pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
     let (given, storage) = (ctx.off_tape(x.clone()), dnn::Storage::Nhwc);
     if dnn::Storage::of(&given) != storage {

@@ -11,8 +11,8 @@ use burn::tensor::{Int, Tensor};
 /// Added to padding logits before the softmax: their probability becomes 0, and the value is finite.
 const NEVER: f32 = -1.0e30;
 
-/// The sum of the cross-entropies in nats, times `share`, shape [1], float32, of logits [rows, columns] with target classes [rows]. Rows with a
-/// negative target are ignored. Columns from `classes` on are padding.
+/// The sum of the cross-entropies in nats, times `share`, shape [1], float32, of logits [rows, columns] with target
+/// classes [rows]. Rows with a negative target are ignored. Columns from `classes` on are padding.
 pub fn cross_entropy_sum(
     ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
@@ -51,8 +51,8 @@ pub fn picked(answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     log_softmax(answers, 1).gather(1, targets.clamp_min(0).reshape([rows, 1])).reshape([rows])
 }
 
-/// The negative sum of the log-probabilities of rows with a target, shape [1]. Sums along one dimension, as a full `sum` may use atomics, whose
-/// order changes from run to run.
+/// The negative sum of the log-probabilities of rows with a target, shape [1]. Sums along one dimension, as a full
+/// `sum` may use atomics, whose order changes from run to run.
 pub fn summed(ctx: &ForwardContext<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
     let rows = picked.dims()[0];
     // Integer tensors, and tensors computed from them, are never on a tape.

@@ -27,7 +27,8 @@ pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, k
 
 /// The mask: 1 where a value is kept, 0 where it is dropped.
 ///
-/// The random number of value n is a hash of n and the key by MurmurHash3's finaliser (Appleby 2011). Its upper 24 bits are compared with the share.
+/// The random number of value n is a hash of n and the key by MurmurHash3's finaliser (Appleby 2011). Its upper 24 bits
+/// are compared with the share.
 fn kept(key: u32, len: usize, share: f64, device: &Device) -> Tensor<1> {
     let end = i64::try_from(len).unwrap_or(i64::MAX);
     let n: Tensor<1, Int> = Tensor::arange(0..end, (device, DType::U32));

@@ -5,7 +5,8 @@ use crate::number::single;
 use crate::ops::joined;
 use burn::tensor::Tensor;
 
-/// The sum of the squares of all values, shape [1]. Sums along one dimension, as a full `sum` may use atomics, whose order changes from run to run.
+/// The sum of the squares of all values, shape [1]. Sums along one dimension, as a full `sum` may use atomics, whose
+/// order changes from run to run.
 pub fn square_sum(gradients: &[Tensor<1>]) -> Tensor<1> {
     kernels::square_sum(gradients).unwrap_or_else(|| {
         let squares = |gradient: &Tensor<1>| {

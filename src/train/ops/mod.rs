@@ -1,8 +1,9 @@
 //! The operations that layers, optimisers and buckets use: the only interface between them and the compute backends.
 //!
-//! Each operation has two implementations. NVIDIA's libraries and our own kernels (`native`) are tried first. They return `None` if they are not
-//! available, on the CPU, and for shapes and formats that they do not support. Then Burn's operations are used (`reference` in each file), which run
-//! on every device and are the reference for the kernels. Callers do not see which implementation was used.
+//! Each operation has two implementations. NVIDIA's libraries and our own kernels (`native`) are tried first. They
+//! return `None` if they are not available, on the CPU, and for shapes and formats that they do not support. Then
+//! Burn's operations are used (`reference` in each file), which run on every device and are the reference for the
+//! kernels. Callers do not see which implementation was used.
 //!
 //! Knows tensors, number formats and the tape, and nothing of the names of parameters.
 
@@ -62,7 +63,8 @@ pub fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
     if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }
 
-/// The result of a backward pass by the implementation of its forward pass. Panics if there is none, as a part of the gradient would silently be missing.
+/// The result of a backward pass by the implementation of its forward pass. Panics if there is none, as a part of the
+/// gradient would silently be missing.
 fn computed<T>(found: Option<T>) -> T {
     match found {
         Some(gradient) => gradient,

@@ -56,8 +56,9 @@ pub fn decoded(answers: &Tensor<3>, planes: &Tensor<3>) -> [Tensor<3>; 4] {
     [x.clone() - half_width.clone(), y.clone() - half_height.clone(), x + half_width, y + half_height]
 }
 
-/// Boxes and scores of a detector's outputs, one [rows, boxes · (5 + classes), side, side] for each level, by one kernel: the lines of all places [rows, places, 4 + classes] with left,
-/// top, right, bottom and the scores of the classes; and the best score of each place [rows, places]. `None` if the kernel cannot be run.
+/// Boxes and scores of a detector's outputs, one [rows, boxes · (5 + classes), side, side] for each level, by one
+/// kernel: the lines of all places [rows, places, 4 + classes] with left, top, right, bottom and the scores of the
+/// classes; and the best score of each place [rows, places]. `None` if the kernel cannot be run.
 pub fn place_scores(levels: &[Tensor<4>], boxes: usize, planes: &Tensor<3>) -> Option<(Tensor<3>, Tensor<2>)> {
     kernels::place_scores(levels, boxes, planes, LARGEST)
 }

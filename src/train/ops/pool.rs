@@ -8,8 +8,8 @@ use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::module::max_pool2d;
 
-/// Max pooling with windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the
-/// input. If images are stored NHWC, so is the output.
+/// Max pooling with windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'],
+/// in the number format of the input. If images are stored NHWC, so is the output.
 pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     let (given, Window { stride, padding }) = (ctx.off_tape(x.clone()), window);
     let lie_nhwc = dnn::Storage::of(&given) == dnn::Storage::Nhwc;

@@ -52,8 +52,9 @@ fn reference<const D: usize>(a: Tensor<D>, b: Tensor<D>, how: Product) -> Tensor
     if how.exact { exact(product) } else { product }
 }
 
-/// The product, with rows padded to a multiple of 16 bytes. Burn reuses a kernel tuned for aligned rows for other rows of about the same size, where it
-/// fails to launch on CUDA: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
+/// The product, with rows padded to a multiple of 16 bytes. Burn reuses a kernel tuned for aligned rows for other rows
+/// of about the same size, where it fails to launch on CUDA: "TMA requires strides to be aligned to 16 bytes"
+/// (cubek-matmul 0.3.0-pre.3).
 fn aligned<const D: usize>(a: Tensor<D>, b: Tensor<D>, lanes: usize) -> Tensor<D> {
     let columns = b.dims()[D - 1];
     let widened = widen(a, D - 1, lanes).matmul(widen(widen(b, D - 2, lanes), D - 1, lanes));

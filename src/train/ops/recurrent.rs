@@ -61,8 +61,8 @@ impl Weights {
         (answer, SavedStates::Steps(states, steps))
     }
 
-    /// The gradients of the gates at all time steps, [width·rows, gates·hidden], and the states before each, [width·rows, hidden], both in the number format of
-    /// the products.
+    /// The gradients of the gates at all time steps, [width·rows, gates·hidden], and the states before each,
+    /// [width·rows, hidden], both in the number format of the products.
     pub fn backward(&self, gradient: Tensor<2>, course: SavedStates) -> (Gates, Tensor<2>) {
         match course {
             SavedStates::Steps(before, steps) => {
@@ -76,7 +76,8 @@ impl Weights {
         }
     }
 
-    /// The states [rows, hidden] before the first time step and after each, and if `taped` the saved steps. `inputs` are the contributions of the input to the gates.
+    /// The states [rows, hidden] before the first time step and after each, and if `taped` the saved steps. `inputs`
+    /// are the contributions of the input to the gates.
     fn forward_each(&self, unit: Unit, inputs: Tensor<2>, width: usize, taped: bool) -> (Vec<Tensor<2>>, Vec<Step>) {
         let rows = inputs.dims()[0] / width;
         let start = Tensor::zeros([rows, self.hidden.dims()[0]], &inputs.device());

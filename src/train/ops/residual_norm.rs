@@ -8,8 +8,9 @@ use burn::tensor::Tensor;
 
 pub use kernels::ResidualNorm;
 
-/// Applies dropout to the branch output `added`, adds it to x and normalises the sum. Returns the residual stream in float32 and the normalised
-/// output in the number format of the context. x is float32, and all arithmetic is in float32. The loss must depend on the normalised output.
+/// Applies dropout to the branch output `added`, adds it to x and normalises the sum. Returns the residual stream in
+/// float32 and the normalised output in the number format of the context. x is float32, and all arithmetic is in
+/// float32. The loss must depend on the normalised output.
 pub fn residual_norm(
     ctx: &ForwardContext<'_>,
     x: Tensor<2>,

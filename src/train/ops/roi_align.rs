@@ -1,4 +1,5 @@
-//! RoIAlign: samples regions of any size on grids of fixed size (He et al. 2017, "Mask R-CNN", section 3). Each region is taken from one of several feature levels.
+//! RoIAlign: samples regions of any size on grids of fixed size (He et al. 2017, "Mask R-CNN", section 3). Each region
+//! is taken from one of several feature levels.
 //!
 //! As torchvision's with `aligned=False` and four samples per cell. The reference implementation runs on the host, in a fixed order.
 
@@ -36,8 +37,9 @@ impl Roi {
     }
 }
 
-/// The features [n, channels, side, side] of n regions, in the number format of `features`. The levels of `features` are [rows, channels, height, width], with the same rows
-/// and channels. `scales` are their resolutions relative to the image: 1/4, for example.
+/// The features [n, channels, side, side] of n regions, in the number format of `features`. The levels of `features`
+/// are [rows, channels, height, width], with the same rows and channels. `scales` are their resolutions relative to the
+/// image: 1/4, for example.
 pub fn roi_align(
     ctx: &ForwardContext<'_>,
     features: &[Tensor<4>],
@@ -98,7 +100,8 @@ pub struct Taps {
 }
 
 impl Taps {
-    /// The samples of a region from `start` with length `extent` on a line of `length` pixels: `samples` for each of `cells` equal parts, in order.
+    /// The samples of a region from `start` with length `extent` on a line of `length` pixels: `samples` for each of
+    /// `cells` equal parts, in order.
     pub fn along(start: f32, extent: f32, [cells, samples]: [u16; 2], length: usize) -> Vec<Self> {
         let cell = extent / f32::from(cells);
         let place = |part: u16, sample: u16| {

@@ -21,7 +21,8 @@ pub enum Schedule {
     },
     /// Linear decay to 0 over the whole run (PyTorch's `LinearLR` to 0, advanced at every step).
     Linear,
-    /// Cosine decay to 0 over the whole run (PyTorch's `CosineAnnealingLR`, advanced at every step, in closed form; Loshchilov and Hutter, arXiv:1608.03983, without restarts).
+    /// Cosine decay to 0 over the whole run (PyTorch's `CosineAnnealingLR`, advanced at every step, in closed form;
+    /// Loshchilov and Hutter, arXiv:1608.03983, without restarts).
     Cosine,
 }
 

@@ -194,15 +194,16 @@ pub fn best(values: &[f32]) -> usize {
     best
 }
 
-/// The Huber loss of an error (half its square up to 1 and linear beyond), and its derivative: the error clipped to -1..=1, as in the paper.
+/// The Huber loss of an error (half its square up to 1 and linear beyond), and its derivative: the error clipped to
+/// -1..=1, as in the paper.
 #[cfg(test)]
 pub fn huber(error: f32) -> (f32, f32) {
     let loss = if error.abs() <= 1.0 { 0.5 * error * error } else { error.abs() - 0.5 };
     (loss, error.clamp(-1.0, 1.0))
 }
 
-/// The scores of evaluation episodes with greedy actions (ε is 0). Their random numbers differ from those of all training episodes. All episodes are played at
-/// the same time, so that the network evaluates many rows at once.
+/// The scores of evaluation episodes with greedy actions (ε is 0). Their random numbers differ from those of all
+/// training episodes. All episodes are played at the same time, so that the network evaluates many rows at once.
 pub fn play<E: Environment, N: Q<E::Item>>(
     environment: &E,
     seed: u64,

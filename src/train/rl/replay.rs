@@ -23,7 +23,8 @@ pub struct Replay<T> {
 /// The place of a frame in its episode, and the transition from it.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The action taken. `None` if there is none yet, or if this is the last frame of its episode. Otherwise the next slot has the next frame.
+    /// The action taken. `None` if there is none yet, or if this is the last frame of its episode. Otherwise the next
+    /// slot has the next frame.
     action: Option<i32>,
     reward: f32,
     terminated: bool,

@@ -185,7 +185,8 @@ fn operation(
     part: Part,
     [input, weight, output, windows]: [&Object; 4],
 ) -> Result<Object, Fault> {
-    // CUDNN_ATTR_OPERATION_CONVOLUTION_… _X, _W, _Y, _CONV_DESC, _ALPHA and _BETA of FORWARD; _DX, _W, _DY, … of BWD_DATA; _X, _DW, _DY, … of BWD_FILTER.
+    // CUDNN_ATTR_OPERATION_CONVOLUTION_… _X, _W, _Y, _CONV_DESC, _ALPHA and _BETA of FORWARD; _DX, _W, _DY, … of
+    // BWD_DATA; _X, _DW, _DY, … of BWD_FILTER.
     let (sort, [x, w, y, by, alpha, beta]) = match part {
         Part::Result => (CONVOLVE, [704, 703, 705, 702, 700, 701]),
         Part::OfInput => (OF_INPUT, [710, 709, 711, 708, 706, 707]),

@@ -46,8 +46,8 @@ functions! {
         set_dropout = c"cudnnSetDropoutDescriptor" (Opaque, Opaque, f32, *mut c_void, usize, c_ulonglong);
         /// `cudnnCreateRNNDescriptor(layers)`.
         recurrent = c"cudnnCreateRNNDescriptor" (*mut Opaque);
-        /// `cudnnSetRNNDescriptor_v8(layers, algorithm, cell, biases, direction, input, type, type of the sums, math, features of an input, of a state, of its
-        /// projection, how many layers, dropout, flags)`.
+        /// `cudnnSetRNNDescriptor_v8(layers, algorithm, cell, biases, direction, input, type, type of the sums, math,
+        /// features of an input, of a state, of its projection, how many layers, dropout, flags)`.
         set_recurrent = c"cudnnSetRNNDescriptor_v8" (
             Opaque, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int, Opaque, c_uint
         );
@@ -59,27 +59,29 @@ functions! {
         );
         /// `cudnnGetRNNWeightSpaceSize(handle, layers, bytes)`.
         size_weights = c"cudnnGetRNNWeightSpaceSize" (Opaque, Opaque, *mut usize);
-        /// `cudnnGetRNNWeightParams(handle, layers, which of them, bytes of the weights, weights, which product, matrix, its address, bias, its address)`.
+        /// `cudnnGetRNNWeightParams(handle, layers, which of them, bytes of the weights, weights, which product,
+        /// matrix, its address, bias, its address)`.
         find_weights = c"cudnnGetRNNWeightParams" (
             Opaque, Opaque, c_int, usize, *const c_void, c_int, Opaque, *mut Opaque, Opaque, *mut Opaque
         );
         /// `cudnnGetRNNTempSpaceSizes(handle, layers, mode, rows of the input, bytes of the workspace, bytes of what is kept)`.
         size_recurrent = c"cudnnGetRNNTempSpaceSizes" (Opaque, Opaque, c_int, Opaque, *mut usize, *mut usize);
-        /// `cudnnRNNForward(handle, layers, mode, times of each row, x, …, y, …, state, first, last, memory, first, last, bytes of the weights, …, bytes of the workspace, …, bytes of
-        /// what is kept, …)`.
+        /// `cudnnRNNForward(handle, layers, mode, times of each row, x, …, y, …, state, first, last, memory, first,
+        /// last, bytes of the weights, …, bytes of the workspace, …, bytes of what is kept, …)`.
         recur = c"cudnnRNNForward" (
             Opaque, Opaque, c_int, *const c_int, Opaque, *const c_void, Opaque, *mut c_void, Opaque, *const c_void,
             *mut c_void, Opaque, *const c_void, *mut c_void, usize, *const c_void, usize, *mut c_void, usize, *mut c_void
         );
-        /// `cudnnRNNBackwardData_v8(handle, layers, times of each row, y, …, dy, x, dx, state, first, gradient of the last, of the first, memory, first, gradient of the last, of the
-        /// first, bytes of the weights, …, bytes of the workspace, …, bytes of what was kept, …)`.
+        /// `cudnnRNNBackwardData_v8(handle, layers, times of each row, y, …, dy, x, dx, state, first, gradient of the
+        /// last, of the first, memory, first, gradient of the last, of the first, bytes of the weights, …, bytes of the
+        /// workspace, …, bytes of what was kept, …)`.
         recur_of_input = c"cudnnRNNBackwardData_v8" (
             Opaque, Opaque, *const c_int, Opaque, *const c_void, *const c_void, Opaque, *mut c_void, Opaque, *const c_void,
             *const c_void, *mut c_void, Opaque, *const c_void, *const c_void, *mut c_void, usize, *const c_void, usize,
             *mut c_void, usize, *mut c_void
         );
-        /// `cudnnRNNBackwardWeights_v8(handle, layers, mode, times of each row, x, …, state, first, y, …, bytes of the weights, their gradient, bytes of the workspace, …, bytes of what
-        /// was kept, …)`.
+        /// `cudnnRNNBackwardWeights_v8(handle, layers, mode, times of each row, x, …, state, first, y, …, bytes of the
+        /// weights, their gradient, bytes of the workspace, …, bytes of what was kept, …)`.
         recur_of_weights = c"cudnnRNNBackwardWeights_v8" (
             Opaque, Opaque, c_int, *const c_int, Opaque, *const c_void, Opaque, *const c_void, Opaque, *const c_void, usize,
             *mut c_void, usize, *mut c_void, usize, *mut c_void

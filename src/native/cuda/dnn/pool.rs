@@ -93,8 +93,8 @@ impl Plan {
     fn forward(&self, dnn: &Dnn, handle: Opaque, places: Places<1, 1>) -> Result<(), Fault> {
         let Places { inputs: [x], outputs: [y], .. } = places;
         let (one, nothing) = (1.0_f32, 0.0_f32);
-        // SAFETY: the plan was made for images of this shape and format, which lie as it was told and are kept until the work is queued; the scalars are
-        // on the host and read at once.
+        // SAFETY: the plan was made for images of this shape and format, which lie as it was told and are kept until
+        // the work is queued; the scalars are on the host and read at once.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe {
             (dnn.pool)(

@@ -25,7 +25,8 @@ use burn::backend::DType;
 use burn::tensor::{FloatDType, Tensor};
 use plan::{Kind, Plan, plan};
 
-/// Parameters of a layer: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden], `bias_ih` and `bias_hh` [gates·hidden], each flat.
+/// Parameters of a layer: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden], `bias_ih` and
+/// `bias_hh` [gates·hidden], each flat.
 const PARAMETERS: usize = 4;
 
 /// The configuration of a stack of recurrent layers, without its sizes.

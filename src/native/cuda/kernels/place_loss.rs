@@ -79,9 +79,10 @@ pub fn place_losses_back(
     Some(tensor(made))
 }
 
-/// Boxes and scores of a network's outputs, one [rows, boxes · (5 + classes), side, side] for each level, all in one format: left, top, right, bottom and the scores
-/// of the classes, [rows, places, 4 + classes]; and the best score of each place, [rows, places]. Both are in float32. `planes` and `largest` are those of
-/// [`PlaceTargets`]. Returns `None` if the kernel cannot be run.
+/// Boxes and scores of a network's outputs, one [rows, boxes · (5 + classes), side, side] for each level, all in one
+/// format: left, top, right, bottom and the scores of the classes, [rows, places, 4 + classes]; and the best score of
+/// each place, [rows, places]. Both are in float32. `planes` and `largest` are those of [`PlaceTargets`]. Returns
+/// `None` if the kernel cannot be run.
 pub fn place_scores(
     levels: &[Tensor<4>],
     boxes: usize,

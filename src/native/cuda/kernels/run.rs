@@ -126,8 +126,9 @@ impl Launcher {
         }
         let first = words.as_mut_ptr();
         let mut pointers: Vec<Opaque> = starts.iter().map(|start| first.wrapping_add(*start).cast()).collect();
-        // SAFETY: the function belongs to a module of the current context, and the stream too. There is a pointer for each of its parameters to at least as many
-        // bytes as it has, which are copied before the call is over. Buffers are those of tensors with the shapes that the kernel is told.
+        // SAFETY: the function belongs to a module of the current context, and the stream too. There is a pointer for
+        // each of its parameters to at least as many bytes as it has, which are copied before the call is over. Buffers
+        // are those of tensors with the shapes that the kernel is told.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
         let status = unsafe {
             (driver.launch)(

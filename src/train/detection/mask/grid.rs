@@ -44,7 +44,8 @@ impl Mask {
 
     /// The mask, in an image of `size`, of a mask head's prediction for a box. `grid` has `side` × `side` probabilities, row by row.
     ///
-    /// The grid is padded with one clear cell and the box grows accordingly. The grid is then resized bilinearly to the whole pixels of the box.
+    /// The grid is padded with one clear cell and the box grows accordingly. The grid is then resized bilinearly to the
+    /// whole pixels of the box.
     pub fn pasted(size: Size, bounds: Xyxy, side: usize, grid: &[f32]) -> Self {
         let padded = padded(side, grid);
         let cells = side + 2 * PADDING;

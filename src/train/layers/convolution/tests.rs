@@ -32,7 +32,8 @@ impl Case {
         [rows, self.channels, height, width]
     }
 
-    /// The layer's output off the tape and on it, and the gradients of images, weight and bias. On the tape the output is the mean of two uses of the images.
+    /// The layer's output off the tape and on it, and the gradients of images, weight and bias. On the tape the output
+    /// is the mean of two uses of the images.
     fn by_layer(&self, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
         let param_specs = self.param_specs();
         let (index, none) = (Index::new(&param_specs), Index::default());
@@ -66,7 +67,8 @@ impl Case {
         found
     }
 
-    /// The same results in the same order, by loops in float64. Whether a ReLU is active is read from the layer's output, as sums near 0 may be rounded to either side.
+    /// The same results in the same order, by loops in float64. Whether a ReLU is active is read from the layer's
+    /// output, as sums near 0 may be rounded to either side.
     fn by_loops(&self, answer: &[f32]) -> Vec<Vec<f64>> {
         let [_, from, height, width] = self.images;
         let wide = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };

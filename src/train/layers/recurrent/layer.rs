@@ -1,6 +1,8 @@
-//! A recurrent layer as one product for the inputs of all time steps and one product per time step, with a hand-written backward pass off the tape.
+//! A recurrent layer as one product for the inputs of all time steps and one product per time step, with a hand-written
+//! backward pass off the tape.
 //!
-//! On the tape, the slice of each time step would create a gradient of the size of all inputs, and its product a gradient of the size of the weights.
+//! On the tape, the slice of each time step would create a gradient of the size of all inputs, and its product a
+//! gradient of the size of the weights.
 
 #[cfg(test)]
 mod tests;
@@ -11,8 +13,9 @@ use crate::ops::{Gates, Product, Weights, product};
 use crate::precision::exact;
 use burn::tensor::Tensor;
 
-/// Layer `number` of a stack: x [width·rows, inputs], time step by time step, to [width·rows, hidden] in the same order, in float32. Every row starts from a zero
-/// state. Products are in the number format of the context, gates and states in float32.
+/// Layer `number` of a stack: x [width·rows, inputs], time step by time step, to [width·rows, hidden] in the same
+/// order, in float32. Every row starts from a zero state. Products are in the number format of the context, gates and
+/// states in float32.
 pub fn layer(ctx: &ForwardContext<'_>, name: &str, number: usize, cell: Cell, x: Tensor<2>, width: usize) -> Tensor<2> {
     let called = |part: &str| format!("{name}.{part}_l{number}");
     let [of_input, of_hidden] = ["weight_ih", "weight_hh"].map(|part| ctx.parameter::<2>(&called(part)));

@@ -1,4 +1,5 @@
-//! Anchors: the reference boxes of proposals (Ren et al. 2015, "Faster R-CNN", section 3.1.1), with one size per pyramid level (Lin et al. 2017, section 4.1).
+//! Anchors: the reference boxes of proposals (Ren et al. 2015, "Faster R-CNN", section 3.1.1), with one size per
+//! pyramid level (Lin et al. 2017, section 4.1).
 
 use crate::detection::boxes::Xyxy;
 use crate::number::{real_len, single};

@@ -64,8 +64,8 @@ impl BoxHead {
 
     /// The classification and box losses.
     ///
-    /// The first is the cross-entropy of the classes, averaged over the used slots. The second is the smooth L1 loss of the true class's deltas, summed over
-    /// positive regions and divided by the number of used slots.
+    /// The first is the cross-entropy of the classes, averaged over the used slots. The second is the smooth L1 loss of
+    /// the true class's deltas, summed over positive regions and divided by the number of used slots.
     pub fn losses(
         &self,
         ctx: &ForwardContext<'_>,
@@ -94,7 +94,8 @@ impl BoxHead {
         Tensor::cat(vec![softmax(logits, 1), deltas], 1)
     }
 
-    /// The detections in an image of this side, best first, from the rows of [`judged`](Self::judged) for its proposals. Classes count from 1; 0 is the background.
+    /// The detections in an image of this side, best first, from the rows of [`judged`](Self::judged) for its
+    /// proposals. Classes count from 1; 0 is the background.
     pub fn found(&self, judged: &[f32], proposals: &[Xyxy], side: usize, most: usize) -> Vec<Detection<Xyxy>> {
         let mut all = Vec::new();
         let side = single(real_len(side));

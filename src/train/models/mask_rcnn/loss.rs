@@ -27,7 +27,8 @@ pub fn binary(ctx: &ForwardContext<'_>, logits: Tensor<2>, goal: Goal) -> Tensor
     )
 }
 
-/// Σ weight·l(x − t), shape [1], of predictions [rows, columns]: l(d) is d²/2β if |d| < β = 1/9, otherwise |d| − β/2 (Girshick 2015, "Fast R-CNN", equation 3).
+/// Σ weight·l(x − t), shape [1], of predictions [rows, columns]: l(d) is d²/2β if |d| < β = 1/9, otherwise |d| − β/2
+/// (Girshick 2015, "Fast R-CNN", equation 3).
 pub fn smooth_l1(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
     weighted(
         ctx,

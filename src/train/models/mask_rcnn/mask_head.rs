@@ -37,8 +37,8 @@ pub struct MaskHead {
 }
 
 impl MaskHead {
-    /// The parameters, initialised as in torchvision: weights are normal with standard deviation √(2/fan_out). Biases are 0 in the convolutions and
-    /// PyTorch's default in the last two layers.
+    /// The parameters, initialised as in torchvision: weights are normal with standard deviation √(2/fan_out). Biases
+    /// are 0 in the convolutions and PyTorch's default in the last two layers.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let Self { channels, classes } = *self;
         let mut param_specs = Vec::new();
@@ -111,7 +111,8 @@ fn convolution_name(number: usize) -> String {
     format!("roi_heads.mask_head.{number}.0")
 }
 
-/// The dot products of `weights` [n, 1, channels] with each pixel of [n, pixels, channels]: [n, 1, pixels], in the number format of the context.
+/// The dot products of `weights` [n, 1, channels] with each pixel of [n, pixels, channels]: [n, 1, pixels], in the
+/// number format of the context.
 fn rowwise(ctx: &ForwardContext<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> {
     let [w, x] = [&weights, &pixels].map(|tensor| ctx.off_tape(tensor.clone()));
     let (how, formats) = (Product::of(ctx.precision), [w.dtype(), x.dtype()]);

@@ -41,7 +41,8 @@ pub const PROPOSALS: Overlap = Overlap { object: 0.5, background: 0.5, best: fal
 /// Minimum number of boxes per parallel task.
 const LEAST: usize = 2048;
 
-/// The match of each box. Of objects with the same IoU the first wins, even if another object made the box one of `best` (torchvision's `Matcher`).
+/// The match of each box. Of objects with the same IoU the first wins, even if another object made the box one of
+/// `best` (torchvision's `Matcher`).
 pub fn matches(objects: &[Xyxy], boxes: &[Xyxy], overlap: Overlap) -> Vec<Match> {
     let ious: Vec<Vec<f32>> = objects.par_iter().map(|object| object.ious(boxes)).collect();
     let most: Vec<f32> = ious.iter().map(|ious| ious.iter().copied().fold(0.0, f32::max)).collect();

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 type Numbers = BTreeMap<String, Vec<f64>>;
 
-/// The values of a parameter or statistic. The weights of the output layers are an eighth of the formula's, so that boxes are not empty and scores are not all 0 or 1.
+/// The values of a parameter or statistic. The weights of the output layers are an eighth of the formula's, so that
+/// boxes are not empty and scores are not all 0 or 1.
 fn flat(param_spec: &ParamSpec) -> Tensor<1> {
     let last = ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"]
         .iter()

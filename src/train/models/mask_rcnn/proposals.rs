@@ -156,8 +156,8 @@ impl Lesson {
 
     /// The objectness and box losses of predictions [rows, anchors, 5].
     ///
-    /// The first is the mean binary cross-entropy of the sampled anchors. The second is the smooth L1 loss, summed over positive anchors and divided by the
-    /// number of sampled anchors.
+    /// The first is the mean binary cross-entropy of the sampled anchors. The second is the smooth L1 loss, summed over
+    /// positive anchors and divided by the number of sampled anchors.
     pub fn losses(self, ctx: &ForwardContext<'_>, answers: Tensor<3>) -> [Tensor<1>; 2] {
         let ([rows, ..], slots) = (answers.dims(), self.places.len());
         let places: Vec<i32> = self.places.iter().flat_map(|place| [*place; ANSWER]).collect();

@@ -1,5 +1,5 @@
-//! A feature pyramid: the outputs of a backbone's stages, projected to the same number of channels and merged from coarse to fine (Lin et al. 2017, "Feature pyramid networks for
-//! object detection", section 3).
+//! A feature pyramid: the outputs of a backbone's stages, projected to the same number of channels and merged from
+//! coarse to fine (Lin et al. 2017, "Feature pyramid networks for object detection", section 3).
 
 use crate::forward_context::ForwardContext;
 use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add, zero_bias_specs};

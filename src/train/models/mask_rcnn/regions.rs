@@ -10,7 +10,8 @@ use crate::layers::Roi;
 use crate::number::whole;
 use rayon::prelude::*;
 
-/// The image side of ImageNet training, in pixels, and the pyramid level (0 is the finest) of a region of that size (Lin et al. 2017, equation 1).
+/// The image side of ImageNet training, in pixels, and the pyramid level (0 is the finest) of a region of that size
+/// (Lin et al. 2017, equation 1).
 const CANONICAL: (f32, f32) = (224.0, 2.0);
 /// Added to the level before rounding down, as in torchvision.
 const EPSILON: f32 = 1e-6;
@@ -101,7 +102,8 @@ mod tests {
         // A proposal and the object's own box, then the background. The other image has one background region.
         assert_eq!((classes(0), classes(1)), (vec![5, 5, 0, -1], vec![0, -1, -1, -1]));
         let deltas = found[0][0].deltas.expect("an object's");
-        // The object's centre is 1 of 18 pixels further left, times 10; its width is 20/18 of the proposal's, and its logarithm is scaled by 5.
+        // The object's centre is 1 of 18 pixels further left, times 10; its width is 20/18 of the proposal's, and its
+        // logarithm is scaled by 5.
         let expected = [-10.0 / 18.0, 0.0, 5.0 * (20.0_f32 / 18.0).ln(), 0.0];
         assert!(deltas.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{deltas:?}");
         assert_eq!((found[0][1].bounds, found[0][1].deltas), (bounds, Some([0.0; 4])));

@@ -69,7 +69,8 @@ impl Body {
         [0, 1, 2, 3].map(|stage| (self.base << stage) * EXPANSION)
     }
 
-    /// The outputs of the stages for images [rows, 3, side, side]. The first has a quarter of the images' side, and each further one half the side of the one before.
+    /// The outputs of the stages for images [rows, 3, side, side]. The first has a quarter of the images' side, and
+    /// each further one half the side of the one before.
     pub fn stages(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
         let (mut x, mut number) = (self.part(ctx, 0, images), 0);
         self.blocks.map(|blocks| {
@@ -181,8 +182,8 @@ impl Unit {
     }
 }
 
-/// A bottleneck block: a 1 x 1 convolution to fewer channels, a 3 x 3 convolution, a 1 x 1 convolution to more channels, and a shortcut (figure 5 of the
-/// paper, right).
+/// A bottleneck block: a 1 x 1 convolution to fewer channels, a 3 x 3 convolution, a 1 x 1 convolution to more
+/// channels, and a shortcut (figure 5 of the paper, right).
 struct Bottleneck {
     name: String,
     how: Norm,

@@ -78,7 +78,8 @@ fn inference_matches_pytorch() {
     agrees(Resnet::tiny(10), [4, 64], false, file, 1e-4);
 }
 
-/// Rounding may flip a ReLU whose input is within 1e-6 of 0, which changes the gradients below it by up to a hundredth. A failure of that size is no fault.
+/// Rounding may flip a ReLU whose input is within 1e-6 of 0, which changes the gradients below it by up to a hundredth.
+/// A failure of that size is no fault.
 #[test]
 #[ignore = "takes ten seconds"]
 fn fifty_layers_match_torchvision() {

@@ -14,7 +14,8 @@ const KEEP: Window = Window { stride: 1, padding: 2 };
 const HALVE: Window = Window { stride: 2, padding: 0 };
 
 impl Small {
-    /// The outputs [rows, outputs] of a training step for inputs [rows, inputs], with parameters on a tape. The mask [rows, 1024] is that of dropout.
+    /// The outputs [rows, outputs] of a training step for inputs [rows, inputs], with parameters on a tape. The mask
+    /// [rows, 1024] is that of dropout.
     pub(super) fn train_on_device(
         &self,
         leaves: &[Tensor<1>],

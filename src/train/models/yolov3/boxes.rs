@@ -6,8 +6,8 @@ use crate::precision::exact;
 use crate::tape::clean;
 use burn::tensor::{Tensor, TensorData};
 
-/// Joins the network's three outputs [rows, boxes·entries, side, side] to one tensor [rows, entries, places], float32. Entries are x, y, width, height, objectness and
-/// classes, before any activation function.
+/// Joins the network's three outputs [rows, boxes·entries, side, side] to one tensor [rows, entries, places], float32.
+/// Entries are x, y, width, height, objectness and classes, before any activation function.
 pub fn joined(answers: Vec<Tensor<4>>) -> Tensor<3> {
     let level = |answer: Tensor<4>| {
         let [rows, channels, height, width] = answer.dims();

@@ -38,11 +38,13 @@ pub fn scored(ctx: &ForwardContext<'_>, outputs: Vec<Tensor<4>>, places: &Places
 
 /// The detections of each row, best first, from the tensors of [`scored`].
 ///
-/// A place has a candidate for every class whose probability times objectness is above 0.005: as in Darknet's evaluation, one box may have several classes. Non-maximum suppression
-/// within a class drops candidates with an IoU above 0.45. The best 100 of the rest are returned, clipped to the image.
+/// A place has a candidate for every class whose probability times objectness is above 0.005: as in Darknet's
+/// evaluation, one box may have several classes. Non-maximum suppression within a class drops candidates with an IoU
+/// above 0.45. The best 100 of the rest are returned, clipped to the image.
 ///
-/// There are two transfers: the best score of every place, then boxes and scores of the best places of each row. The number of places per row is that of the row with the most
-/// candidates, rounded up to a power of two from 16 to 1,024. The second transfer is skipped if there are no candidates.
+/// There are two transfers: the best score of every place, then boxes and scores of the best places of each row. The
+/// number of places per row is that of the row with the most candidates, rounded up to a power of two from 16 to 1,024.
+/// The second transfer is skipped if there are no candidates.
 pub fn detect(
     ctx: &ForwardContext<'_>,
     features: Vec<Tensor<4>>,

@@ -89,7 +89,8 @@ impl Plan {
         self.push(Layer::Route(places), channels);
     }
 
-    /// Six alternating convolutions of 1 x 1 and 3 x 3, and an output. Returns the entry of the fifth convolution, where the next level starts.
+    /// Six alternating convolutions of 1 x 1 and 3 x 3, and an output. Returns the entry of the fifth convolution,
+    /// where the next level starts.
     fn output(&mut self, half: usize, outputs: usize) -> usize {
         let mut branch = 0;
         for _ in 0..3 {
@@ -130,9 +131,10 @@ impl Network {
 
     /// The parameters in the order of the layers.
     ///
-    /// The weights are normal with standard deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into rectifiers", equation 15), or 0.01 in the
-    /// output convolutions. Output biases are 0, except those of objectness, which give an initial probability of 0.01 (Lin et al. 2017, "Focal loss for dense
-    /// object detection", section 4.1). Otherwise an image's thousands of empty places would dominate the first steps.
+    /// The weights are normal with standard deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into
+    /// rectifiers", equation 15), or 0.01 in the output convolutions. Output biases are 0, except those of objectness,
+    /// which give an initial probability of 0.01 (Lin et al. 2017, "Focal loss for dense object detection", section
+    /// 4.1). Otherwise an image's thousands of empty places would dominate the first steps.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let mut param_specs = Vec::new();
         for (n, layer) in self.layers().into_iter().enumerate() {

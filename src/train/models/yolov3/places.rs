@@ -18,7 +18,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places of images of this side, a multiple of 32. The anchors are widths and heights in pixels; the first three belong to the finest level.
+    /// The places of images of this side, a multiple of 32. The anchors are widths and heights in pixels; the first
+    /// three belong to the finest level.
     pub fn new(side: usize, anchors: [[f32; 2]; 9]) -> Self {
         Self { side, anchors }
     }
@@ -43,7 +44,8 @@ impl Places {
         (0..level).map(|level| BOXES * self.cells(level) * self.cells(level)).sum()
     }
 
-    /// The place of one of the nine anchors in the cell that contains a point of the image, and the point's position in the cell, from 0 to 1.
+    /// The place of one of the nine anchors in the cell that contains a point of the image, and the point's position in
+    /// the cell, from 0 to 1.
     pub fn around(&self, anchor: usize, [x, y]: [f32; 2]) -> (usize, [f32; 2]) {
         let level = STRIDES.len() - 1 - anchor / BOXES;
         let (cells, stride) = (self.cells(level), single(real_len(STRIDES[level])));
@@ -69,7 +71,8 @@ impl Places {
         (best.0, best.1)
     }
 
-    /// The data to decode each place's box, [[`PLANES`], places]: column and row of the cell, the cell's side in pixels, width and height of the anchor in pixels.
+    /// The data to decode each place's box, [[`PLANES`], places]: column and row of the cell, the cell's side in
+    /// pixels, width and height of the anchor in pixels.
     pub fn planes(&self) -> Vec<f32> {
         let mut planes = vec![Vec::new(); PLANES];
         for (level, stride) in STRIDES.into_iter().enumerate() {

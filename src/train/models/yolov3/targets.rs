@@ -12,8 +12,9 @@ const LEAST: usize = 8;
 /// The targets of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// [rows, [`PLANES`], places]: for a place's object x and y in its cell, the logarithms of width and height relative to the anchor, the weight of these four, 1, and the class.
-    /// Without an object the class is −1 and the rest 0.
+    /// [rows, [`PLANES`], places]: for a place's object x and y in its cell, the logarithms of width and height
+    /// relative to the anchor, the weight of these four, 1, and the class. Without an object the class is −1 and the
+    /// rest 0.
     pub dense: Vec<f32>,
     /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels, padded with boxes without area.
     pub boxes: Vec<f32>,
@@ -24,8 +25,8 @@ pub struct Targets {
 impl Targets {
     /// Assigns each object to the anchor with the largest IoU of the nine, in the cell of its centre on that anchor's level (section 2.1).
     ///
-    /// If several objects have the same place, the last one wins. Objects without area and crowds get no place. A crowd's box is still among
-    /// [`boxes`](Self::boxes), so that places that predict it are not penalised.
+    /// If several objects have the same place, the last one wins. Objects without area and crowds get no place. A
+    /// crowd's box is still among [`boxes`](Self::boxes), so that places that predict it are not penalised.
     pub fn new(places: &Places, objects: &[Vec<Object>]) -> Self {
         let count = places.count();
         let most = objects.iter().map(Vec::len).fold(LEAST, usize::max).next_power_of_two();

@@ -1,4 +1,5 @@
-//! One time step of a GRU: h = (1 − z)·n + z·h₋₁, where r, z = σ of their gates and n = tanh(input part + r · state part). The state part includes its bias.
+//! One time step of a GRU: h = (1 − z)·n + z·h₋₁, where r, z = σ of their gates and n = tanh(input part + r · state
+//! part). The state part includes its bias.
 
 use super::lstm::rest;
 use super::{Gates, parts};

@@ -59,7 +59,8 @@ pub struct Plan {
     pub answering: usize,
 }
 
-// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made; a plan is of one card, which one thread talks to.
+// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made; a
+// plan is of one card, which one thread talks to.
 #[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
 unsafe impl Send for Plan {}
 // SAFETY: as above.
@@ -153,8 +154,9 @@ impl Plan {
         let packed = packed.ok_or(Fault::Absent)?;
         transpose(at.card, at.stream, [Format::F32, self.kind.format], &packed)?;
         let [x, y, weights, workspace, reserve] = pointers([x, y, weights, workspace, reserve])?;
-        // SAFETY: the plan was made for tensors of these shapes and formats on this card, which lie as it was told and are kept until the work is queued, as is memory of the sizes
-        // that were asked for. What is null is zeros, or is not asked for; all rows are equally long, which cuDNN knows from their descriptor.
+        // SAFETY: the plan was made for tensors of these shapes and formats on this card, which lie as it was told and
+        // are kept until the work is queued, as is memory of the sizes that were asked for. What is null is zeros, or
+        // is not asked for; all rows are equally long, which cuDNN knows from their descriptor.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe {
             (dnn.recur)(

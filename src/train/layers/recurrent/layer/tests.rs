@@ -25,7 +25,8 @@ struct Case {
     hidden: usize,
 }
 
-/// The output without a tape and with one, and the gradients of the inputs and of the four parameters. Inputs are in `format`, products in `precision`.
+/// The output without a tape and with one, and the gradients of the inputs and of the four parameters. Inputs are in
+/// `format`, products in `precision`.
 fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precision) -> Vec<(String, Vec<f32>)> {
     let Case { cell, rows, width, hidden } = *case;
     let param_specs = recurrent_specs("rnn", 0, cell, [INPUTS, hidden]);

@@ -135,8 +135,8 @@ impl Case {
     }
 }
 
-/// A stack by the equations of cuDNN's documentation, in float64. Each gate has a matrix for the input and one for the previous state, with a row per feature
-/// of the state, and a bias for each.
+/// A stack by the equations of cuDNN's documentation, in float64. Each gate has a matrix for the input and one for the
+/// previous state, with a row per feature of the state, and a bias for each.
 fn published(case: &Case, weights: &[f64], x: &[f32]) -> Vec<f64> {
     let Case { cell, layers, rows, width, inputs, hidden } = *case;
     let places = places(cell, layers, [inputs, hidden]);

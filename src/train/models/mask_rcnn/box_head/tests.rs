@@ -37,7 +37,8 @@ fn each_class_is_detected_with_its_own_box() {
     let proposals =
         [Xyxy::new([0.0, 0.0, 20.0, 20.0]), Xyxy::new([1.0, 0.0, 21.0, 20.0]), Xyxy::new([40.0, 40.0, 50.0, 50.0])];
     let mut judged = vec![0.0; 3 * 20];
-    // The first proposal scores 0.6 for class 1 and 0.15 for class 3, whose box is shifted by a whole width. The second duplicates the first. The third is background.
+    // The first proposal scores 0.6 for class 1 and 0.15 for class 3, whose box is shifted by a whole width. The second
+    // duplicates the first. The third is background.
     judged[..4].copy_from_slice(&[0.2, 0.6, 0.05, 0.15]);
     judged[4 + 3 * 4] = 10.0;
     judged[20..24].copy_from_slice(&[0.4, 0.5, 0.05, 0.05]);

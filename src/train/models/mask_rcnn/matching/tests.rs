@@ -5,7 +5,8 @@ fn square(left: f32, side: f32) -> Xyxy {
     Xyxy::new([left, 0.0, left + side, side])
 }
 
-/// The IoU of a square of 10 pixels with itself moved by d pixels is (10 − d)/(10 + d): 1, 0.818, 0.538, 0.333 and 0.176 for 0, 1, 3, 5 and 7.
+/// The IoU of a square of 10 pixels with itself moved by d pixels is (10 − d)/(10 + d): 1, 0.818, 0.538, 0.333 and
+/// 0.176 for 0, 1, 3, 5 and 7.
 #[test]
 fn boxes_match_the_object_with_the_largest_iou() {
     let objects = [square(0.0, 10.0)];

@@ -48,7 +48,8 @@ fn large(answers: [Vec<f32>; 3]) -> [Vec<f32>; 3] {
     answers.map(|level| level.into_iter().map(|value| value * 200.0).collect())
 }
 
-/// The objects of two images. The first has more than are compared at once: some near predicted boxes, two at one place, and a crowd. The second has one and a box without area.
+/// The objects of two images. The first has more than are compared at once: some near predicted boxes, two at one
+/// place, and a crowd. The second has one and a box without area.
 fn objects() -> Vec<Vec<Object>> {
     let answers = answers();
     let told = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 1), (1, 1, 1, 1), (1, 2, 1, 0), (2, 0, 1, 2), (2, 2, 3, 1)];
@@ -131,7 +132,8 @@ fn boxes_match_those_computed_by_hand() {
     let device = Device::flex();
     let mut answers = answers().map(|level| vec![-20.0; level.len()]);
     assert_eq!(found(levels(&answers, false, &device), SIDE, anchors()), [vec![], vec![]]);
-    // Second row, finest level, third anchor (33, 23) / 12, row 3, column 1: x = 8·(1 + 1/2), y = 8·(3 + 3/4); twice as wide and three times as high as the anchor.
+    // Second row, finest level, third anchor (33, 23) / 12, row 3, column 1: x = 8·(1 + 1/2), y = 8·(3 + 3/4); twice as
+    // wide and three times as high as the anchor.
     let values = [1.0, 3.0, 2.0, 3.0, 9.0, 4.0, 0.25].map(f32::ln);
     for (entry, logit) in values.into_iter().enumerate() {
         answers[2][(((3 + 2) * ENTRIES + entry) * 4 + 3) * 4 + 1] = logit;

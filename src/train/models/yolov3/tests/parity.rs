@@ -20,7 +20,8 @@ struct Case {
     trains: bool,
 }
 
-/// The objects of every image, as in the script: centres anywhere, sides from a sixteenth to ten sixteenths of the image's, in whole pixels, clipped to the image.
+/// The objects of every image, as in the script: centres anywhere, sides from a sixteenth to ten sixteenths of the
+/// image's, in whole pixels, clipped to the image.
 fn truths(Case { rows, side, objects, .. }: Case, classes: usize) -> Vec<Vec<Object>> {
     let classes = below("kinds", rows * objects, i32::try_from(classes).expect("small"));
     let share = |object: usize, n: usize| f64::from(value("objects", object * 4 + n)) / 2.0 + 0.5;
@@ -75,8 +76,9 @@ fn half_precision_gives_about_the_same() {
     half_is_near(|precision| computed(&YoloV3::tiny(3), case, precision));
 }
 
-/// Fifty layers of leaky ReLUs amplify float32 rounding to differences of two hundredths in the gradients. PyTorch's own gradients in float32 and float64 differ as much at
-/// 128 x 128. Outputs, loss and running statistics are compared more strictly.
+/// Fifty layers of leaky ReLUs amplify float32 rounding to differences of two hundredths in the gradients. PyTorch's
+/// own gradients in float32 and float64 differ as much at 128 x 128. Outputs, loss and running statistics are compared
+/// more strictly.
 fn published(case: Case, file: &str) {
     let found = computed(&YoloV3::darknet53(80), case, Precision::Fp32);
     // TF32 changes gradients by up to a half, and predictions by a hundredth.
