@@ -6,7 +6,7 @@ mod versions;
 use super::context::Context;
 use super::drifted;
 use super::failure::{Failure, exit};
-use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
+use super::selection::{Ask, Found, GPUS, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
 use super::timed_inference;
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
@@ -124,7 +124,7 @@ fn found<T: Asked>(
         nothing(context, model, &metric, &left_out)
     })?;
     let counted = || selected.trials.iter().filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
-    let revisions = counted().filter_map(|trial| trial.field(timed_inference::REVISION)?.as_int());
+    let revisions = counted().filter_map(|trial| trial.field(super::versions::REVISION)?.as_int());
     effected.warnings.extend(timed_inference::other_timing(&metric, model, revisions));
     let reruns = counted().filter(|trial| trial.field(Attempt::RERUN_OF).is_some());
     let reruns = reruns.map(Asked::id).collect();
@@ -356,8 +356,6 @@ impl<T: Asked> Subject<'_, T> {
 
 /// The field that names the seed.
 const SEED: &str = "seed";
-/// The field that says how many GPUs share a step. Other fields follow from it.
-const GPUS: &str = "hardware.gpus";
 /// What the GPUs or the host are called by whose sensors an attempt was measured.
 const MACHINE: &str = "machine";
 

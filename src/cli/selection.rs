@@ -192,7 +192,8 @@ impl Selection {
     }
 }
 
-const GPUS: &str = "hardware.gpus";
+/// The field with the number of GPUs that share a step.
+pub(super) const GPUS: &str = "hardware.gpus";
 
 /// The condition on attempts: an expression and a number of GPUs.
 pub(super) struct Condition {

@@ -1,5 +1,6 @@
-//! Metrics of timed inference that are not comparable: of other batch sizes, or timed in another way.
+//! Warns of metrics of timed inference that are not comparable: of different batch sizes, or timed in different ways.
 
+use super::versions::REVISION;
 use crate::analysis::{Contender, is_of_an_answer};
 use crate::record::{Run, Value, field};
 use crate::store::{Reader, StoreError};
@@ -7,13 +8,11 @@ use std::collections::BTreeSet;
 
 /// The metric that tells how many samples a timed batch has.
 const BATCH_SIZE: &str = "inference_batch_size";
-/// The field with the revision of the trainer.
-pub(super) const REVISION: &str = "program.revision";
 /// The models whose inference is timed in another way since revision 8 of the trainer. For the others that is revision 7.
 /// Later revisions time the same work, which takes less time.
 const DETECTORS: [&str; 2] = ["maskrcnn", "yolov3"];
 
-/// Warns if rows have values of this metric that are not of the same work.
+/// Returns warnings if the values of a metric in these rows are of different work.
 pub(super) fn unlike(reader: &Reader<'_>, metric: &str, rows: &[&Contender]) -> Result<Vec<String>, StoreError> {
     let mut said = Vec::new();
     if !metric.starts_with("inference_") || metric == BATCH_SIZE {

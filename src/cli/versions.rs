@@ -1,7 +1,8 @@
-//! Rows of a grouping: they do not average over numbers of GPUs, nor over versions of a program unless that is asked for.
+//! Keeps numbers of GPUs and versions of a program in rows of their own, and notes what the rows of a grouping average over.
 
 use super::mixes::{Mix, shares, unlike_mixes};
 use super::output::say;
+use super::selection::GPUS;
 use super::why::texts;
 use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
 use crate::record::{Digest, GroupId, Names, Part, Parts, Run, RunId, Value, Why, field};
@@ -37,14 +38,11 @@ pub(super) fn apart_note(fields: &[String]) -> Option<&'static str> {
     }
 }
 
-/// A mean over one GPU and four is true of neither.
-const GPUS: &str = "hardware.gpus";
-
 /// No more runs are read to compare their programs.
 const MOST_READ: usize = 10_000;
 
 /// The version of what the built-in trainer computes: a number that people know.
-const REVISION: &str = "program.revision";
+pub(super) const REVISION: &str = "program.revision";
 
 /// To say over what a row averages, at most this many of its runs are read.
 const MOST_AVERAGED: usize = 1000;
@@ -149,8 +147,8 @@ fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
     chosen
 }
 
-/// Says over which fields the rows average, and in which others they differ from each other. A row has its number, and
-/// its attempts in each metric.
+/// Returns notes and warnings: the fields that rows average over, and those in which rows differ. A row has its number,
+/// and its attempts in each metric.
 pub(super) fn averaged<'a>(
     rows: impl Iterator<Item = (usize, Vec<&'a Contender>)>,
     store: &Store,

@@ -3,12 +3,12 @@
 //! No cell is bound, because a report may be made without the GPUs or the data of its runs. The device for `auto`, its
 //! number of GPUs, and the data's digest are taken from the run.
 
+use crate::cli::selection::GPUS;
 use crate::manifest::Manifest;
 use crate::record::{Cell, Digest, Run, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 const DEVICE: &str = "hardware.device";
-const GPUS: &str = "hardware.gpus";
 /// Fields of a run that its cell may leave open.
 const BOUND: [&str; 3] = [DEVICE, GPUS, "data.digest"];
 
