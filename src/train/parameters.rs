@@ -61,38 +61,60 @@ impl ParamSpec {
         self.shape.iter().product()
     }
 
-    fn values(&self, mut rng: Rng) -> Vec<f32> {
+    fn values(&self, rng: &Rng) -> Vec<f32> {
         let len = self.len();
         match self.init {
             Init::Constant(value) => vec![value; len],
-            Init::Uniform(bound) => (0..len).map(|_| rng.range(-bound, bound)).collect(),
-            Init::Normal(deviation) => (0..len).map(|_| single(rng.normal() * deviation)).collect(),
+            Init::Uniform(bound) => drawn(rng, len, 1, |rng| rng.range(-bound, bound)),
+            Init::Normal(deviation) => drawn(rng, len, 2, |rng| single(rng.normal() * deviation)),
             Init::Every { period, place, value } => {
                 (0..len).map(|n| if n % period.max(1) == place { value } else { 0.0 }).collect()
             }
             Init::Truncated(deviation) => {
-                let mut within = || loop {
-                    let value = rng.normal();
-                    if value.abs() <= 2.0 {
-                        return value;
-                    }
-                };
-                (0..len).map(|_| single(within() * deviation)).collect()
+                let (mut values, mut tried) = (Vec::with_capacity(len), 0);
+                while values.len() < len {
+                    let missing = len - values.len();
+                    let next = drawn(&rng.skipped(2 * tried), missing, 2, Rng::normal);
+                    values.extend(
+                        next.into_iter().filter(|value| value.abs() <= 2.0).map(|value| single(value * deviation)),
+                    );
+                    tried += wide(missing);
+                }
+                values
             }
         }
     }
 }
 
+/// The number of values that one thread draws at a time.
+const PIECE: usize = 1 << 16;
+
+/// Draws `len` values in parallel, each of which takes `numbers` random numbers. They are those of a sequential loop.
+fn drawn<T: Clone + Default + Send>(
+    rng: &Rng,
+    len: usize,
+    numbers: u64,
+    draw: impl Fn(&mut Rng) -> T + Sync,
+) -> Vec<T> {
+    let mut values = vec![T::default(); len];
+    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
+        let mut rng = rng.skipped(wide(piece * PIECE) * numbers);
+        values.iter_mut().for_each(|value| *value = draw(&mut rng));
+    });
+    values
+}
+
 /// Returns the initial values of every parameter. Each parameter has its own sequence of random numbers, by its place.
 pub fn initial(param_specs: &[ParamSpec], seed: u64) -> Vec<Vec<f32>> {
-    let of = |(place, param_spec): (usize, &ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(place)));
+    let of =
+        |(place, param_spec): (usize, &ParamSpec)| param_spec.values(&Rng::new(seed, Stream::Initial, wide(place)));
     param_specs.par_iter().enumerate().map(of).collect()
 }
 
 /// Returns the initial values of some parameters, each given with its place among all parameters of the model.
 pub fn initial_of(param_specs: &[(usize, ParamSpec)], seed: u64) -> Vec<Vec<f32>> {
     let of =
-        |(place, param_spec): &(usize, ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(*place)));
+        |(place, param_spec): &(usize, ParamSpec)| param_spec.values(&Rng::new(seed, Stream::Initial, wide(*place)));
     param_specs.par_iter().map(of).collect()
 }
 
@@ -151,6 +173,25 @@ mod tests {
         assert!((deviation(&truncated) / 0.02 - 0.8796).abs() < 0.02);
         assert_eq!(values(Init::Normal(0.02), 1), normal);
         assert_ne!(values(Init::Normal(0.02), 2), normal);
+    }
+
+    #[test]
+    fn values_drawn_in_parallel_are_those_of_a_loop() {
+        let len = 2 * PIECE + 77;
+        let drawn = |init: Init| initial(&[ParamSpec::new("w", &[len], init)], 9).remove(0);
+        let looped = |draw: &dyn Fn(&mut Rng) -> f32| -> Vec<f32> {
+            let mut rng = Rng::new(9, Stream::Initial, 0);
+            (0..len).map(|_| draw(&mut rng)).collect()
+        };
+        assert!(drawn(Init::Uniform(0.5)) == looped(&|rng| rng.range(-0.5, 0.5)));
+        assert!(drawn(Init::Normal(0.02)) == looped(&|rng| single(rng.normal() * 0.02)));
+        let within = |rng: &mut Rng| loop {
+            let value = rng.normal();
+            if value.abs() <= 2.0 {
+                return single(value * 0.02);
+            }
+        };
+        assert!(drawn(Init::Truncated(0.02)) == looped(&within));
     }
 
     #[test]

@@ -116,6 +116,11 @@ impl Rng {
         mix(self.state)
     }
 
+    /// The same sequence without its first `numbers` numbers.
+    pub fn skipped(&self, numbers: u64) -> Self {
+        Self { state: self.state.wrapping_add(GOLDEN.wrapping_mul(numbers)) }
+    }
+
     /// Returns a float32 in [0, 1), one of 2^24 equally likely ones.
     pub fn unit(&mut self) -> f32 {
         fraction(self.bits())

@@ -10,6 +10,7 @@ use crate::parallel::Pace;
 use crate::parameters::ParamSpec;
 use crate::task::evaluate::enough;
 use ledger_record::{Digest, EventKind, PhaseEdge};
+use rayon::prelude::*;
 
 /// The fact that lists which batches of timed inference are replayed, or why they are not.
 const GRAPH: &str = "inference_graph";
@@ -174,14 +175,34 @@ impl Trainer<'_> {
 
 /// Hashes every parameter in order: name, shape, and the little-endian bytes of its values.
 fn weights_digest(param_specs: &[ParamSpec], values: &[Vec<f32>]) -> Digest {
-    let pieces: Vec<Vec<u8>> = param_specs
-        .iter()
-        .zip(values)
-        .flat_map(|(param_spec, values)| {
-            let shape = param_spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            [param_spec.name.as_bytes().to_vec(), shape, bytes]
-        })
-        .collect();
-    Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    let pieces = |(param_spec, values): (&ParamSpec, &Vec<f32>)| {
+        let shape = param_spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
+        let mut bytes = vec![0; size_of_val(values.as_slice())];
+        bytes.chunks_exact_mut(4).zip(values).for_each(|(to, value)| to.copy_from_slice(&value.to_le_bytes()));
+        [param_spec.name.as_bytes().to_vec(), shape, bytes]
+    };
+    let pieces: Vec<[Vec<u8>; 3]> = param_specs.par_iter().zip(values).map(pieces).collect();
+    Digest::of_pieces("ledger weights v1", &pieces.iter().flatten().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::Init;
+
+    #[test]
+    fn the_digest_of_weights_is_that_of_names_shapes_and_bytes() {
+        let param_specs =
+            [ParamSpec::new("a", &[2, 1], Init::Constant(0.0)), ParamSpec::new("b", &[1], Init::Constant(0.0))];
+        let digest = weights_digest(&param_specs, &[vec![1.0, -2.5], vec![0.5]]);
+        let pieces: [&[u8]; 6] = [
+            b"a",
+            &[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0],
+            b"b",
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0x3f],
+        ];
+        assert_eq!(digest, Digest::of_pieces("ledger weights v1", &pieces));
+    }
 }
