@@ -192,3 +192,34 @@ fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
         }
     }
 }
+
+#[test]
+#[ignore = "needs a GPU"]
+fn boxes_and_scores_in_all_formats_are_those_of_the_cpu_on_gpu() {
+    let (none, places) = (Index::default(), Places::new(SIDE, anchors()));
+    for (classes, precision) in [
+        (80, Precision::Fp32),
+        (80, Precision::Fp16),
+        (80, Precision::Bf16),
+        (1, Precision::Bf16),
+        (33, Precision::Fp32),
+    ] {
+        let scored = |device: &Device| {
+            let level = |cells: usize| {
+                let shape = [3, BOXES * (5 + classes), cells, cells];
+                let numbers = 0..shape.iter().product();
+                let values: Vec<f32> = numbers.map(|n| 4.0 * value(&format!("level of {cells}"), n)).collect();
+                precision.round(Tensor::<4>::from_data(TensorData::new(values, shape), device))
+            };
+            let features = detections::scored(&ctx(&none, false, device), CELLS.map(level).to_vec(), &places);
+            features.map(|tensor| tensor.try_into_vec_as::<f32>().expect("readable")).concat()
+        };
+        let (ours, theirs) = (scored(&Device::cuda(0)), scored(&Device::flex()));
+        assert_eq!(crate::native::fault(), None);
+        assert_eq!(ours.len(), 3 * places.count() * (5 + classes));
+        assert_eq!(ours.len(), theirs.len());
+        for (place, (a, b)) in ours.iter().zip(&theirs).enumerate() {
+            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{classes}, {precision:?}, {place}: {a}, not {b}");
+        }
+    }
+}
