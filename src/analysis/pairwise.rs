@@ -2,12 +2,15 @@
 //!
 //! Knows estimates and the blocks that both have in common. Must not know what the values measure, nor the number of other comparisons.
 
+mod permutation;
+
 use super::best::{Contender, Measured};
 use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided_of_sum};
 use super::replication::{Estimate, SampleModel};
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{Digest, Direction, MetricKind, Replicate, execution_values, mean};
+use permutation::exchanged;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The scale of a difference.
@@ -174,8 +177,6 @@ impl Comparison {
 
 /// The fewest common blocks by which two configurations are paired.
 pub(super) const PAIRS: usize = 3;
-/// The most units whose exchanges are counted one by one.
-const MOST_EXCHANGED: usize = 500;
 
 /// Compares two configurations. An exact test has no interval, because the t interval of few units can contradict it.
 #[cfg(test)]
@@ -215,21 +216,16 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         Some([first, other]) => (first, other),
         _ => (first, other),
     };
-    // Machines are blocks whatever the rounds are, because rounds are of a sweep on all machines.
-    let is_on_few = [first, other].iter().any(|one| machines(one).is_none_or(|machines| machines.len() < PAIRS));
-    let common = if is_on_few { in_common_round(first, other) } else { None };
+    let common = in_common_round(first, other);
     let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
-    // For a ratio, values are in units of their own mean: their small differences are differences of logarithms.
-    let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
-    let units = (unit(&a), unit(&b));
-    let systematic = systematic(first, other, (&a, &b), units);
+    let systematic = systematic(first, other, (&a, &b), units((&a, &b), scale));
     let confounded = confounded((first, &a), (other, &b));
     let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() || confounded.is_some() {
         None
     } else {
-        paired(first, other, scale).or_else(|| within(first, other, scale)).or_else(|| welch((&a, &b), units))
+        paired(first, other, scale).or_else(|| within(first, other, scale)).or_else(|| welch((&a, &b), scale))
     };
     let judged = judged.map(|judged| match judged.method {
         Method::Welch if common.is_some() => Judged { method: Method::Within(Block::Round, 1), ..judged },
@@ -280,6 +276,12 @@ fn shift((a, b): (f64, f64), scale: Scale) -> f64 {
         Scale::Ratio => (b / a).ln(),
         Scale::Points | Scale::Difference => b - a,
     }
+}
+
+/// The units in which the values of each side are compared. For a ratio these are their own means: small differences
+/// are then differences of logarithms.
+fn units((a, b): (&Estimate, &Estimate), scale: Scale) -> (f64, f64) {
+    if scale == Scale::Ratio { (a.mean, b.mean) } else { (1.0, 1.0) }
 }
 
 /// Whether several units are all the same.
@@ -395,8 +397,12 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
 }
 
 /// Returns both sides with only the attempts of one round, if all attempts of one side and some of the other are of
-/// that round. `None` if a side has too few attempts in it for a t-test.
+/// that round. `None` if a side has too few attempts in it for a t-test, and if both ran on enough machines: these are
+/// blocks whatever the rounds are, because rounds are of a sweep on all machines.
 fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
+    if [first, other].iter().all(|one| machines(one).is_some_and(|machines| machines.len() >= PAIRS)) {
+        return None;
+    }
     let (a, b) = (rounds(first), rounds(other));
     let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
     let round = [&a, &b].into_iter().find_map(single)?;
@@ -550,7 +556,18 @@ pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Opti
     Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: degrees >= 2.0, shift })
 }
 
-fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
+/// Tests the attempts of the one common round, if there is one, and if the sides are not of different machines.
+pub(super) fn within_common_round(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
+    let (first, other) = in_common_round(first, other)?;
+    let (a, b) = (first.estimate()?, other.estimate()?);
+    if confounded((&first, &a), (&other, &b)).is_some() {
+        return None;
+    }
+    welch((&a, &b), scale).map(|judged| Judged { shift: Some(shift((a.mean, b.mean), scale)), ..judged })
+}
+
+fn welch((a, b): (&Estimate, &Estimate), scale: Scale) -> Option<Judged> {
+    let units = units((a, b), scale);
     let part = |estimate: &Estimate, unit: f64| Some(((estimate.standard_error? / unit).powi(2), estimate.degrees));
     let parts = [part(a, units.0)?, part(b, units.1)?];
     let variance: f64 = parts.iter().map(|(variance, _)| variance).sum();
@@ -564,34 +581,6 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
         is_enough: a.units.len().min(b.units.len()) > 2,
         shift: None,
     })
-}
-
-/// The exact two-sided permutation test of the difference of means. Returns the p-value and the smallest one that it
-/// can give. `None` if even the smallest is 5% or more, or if there are too many exchanges to count.
-fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
-    let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    let n = few.len() + many.len();
-    let all: Vec<f64> = few.iter().chain(many).copied().collect();
-    let total: f64 = all.iter().sum();
-    if n > MOST_EXCHANGED || !total.is_finite() {
-        return None;
-    }
-    let apart = |sum: f64| (sum / number(few.len()) - (total - sum) / number(many.len())).abs();
-    let found = apart(few.iter().sum());
-    // Sums that differ only by rounding are equal.
-    let least = found * (1.0 - 1e-9);
-    let mut counts = (0.0, 0.0);
-    let mut count = |sum: f64| {
-        counts.0 += f64::from(u8::from(apart(sum) >= least));
-        counts.1 += 1.0;
-    };
-    match few.len() {
-        1 => all.iter().for_each(|one| count(*one)),
-        2 => (0..n).for_each(|i| (i + 1..n).for_each(|j| count(all[i] + all[j]))),
-        _ => return None,
-    }
-    let smallest = if few.len() == many.len() { 2.0 } else { 1.0 } / counts.1;
-    (smallest < SIGNIFICANCE).then(|| (counts.0 / counts.1, smallest))
 }
 
 #[cfg(test)]

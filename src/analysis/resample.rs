@@ -6,6 +6,7 @@ use super::best::{Contender, Measured};
 use super::comparison::Summary;
 use super::pairwise::{
     Block, Differences, Judged, Scale, blocks_of, differences, has_same_sensors, machines, sensors, within,
+    within_common_round,
 };
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number, split_mix};
@@ -267,7 +268,8 @@ impl Pairing {
             let found = Self { shift, standard_error, degrees, by_block: Some((*block, by_block)) };
             return (is_same && shift.is_finite()).then_some(found);
         }
-        let Judged { variance, degrees, shift, .. } = within(first, other, scale).filter(|judged| judged.is_enough)?;
+        let judged = within_common_round(first, other, scale).or_else(|| within(first, other, scale));
+        let Judged { variance, degrees, shift, .. } = judged.filter(|judged| judged.is_enough)?;
         let is_same = is_exact || has_same_sensors(first, other);
         Some(Self { shift: shift?, standard_error: variance.sqrt(), degrees, by_block: None }).filter(|_| is_same)
     }

@@ -172,6 +172,22 @@ fn on_gpus(x: i64, values: &[f64], gpus: &[u64]) -> Contender {
     one
 }
 
+#[test]
+fn rows_with_one_common_round_are_drawn_by_it_as_they_are_tested() {
+    let in_rounds = |x: i64, values: &[f64], rounds: &[u64]| {
+        let mut one = on_gpus(x, values, &[5]);
+        one.measured.iter_mut().zip(rounds).for_each(|(measured, round)| measured.round = Some(*round));
+        one
+    };
+    // In the common round the second is worse. Its other round was a better one for all.
+    let first = in_rounds(1, &[100.0, 100.5, 101.0], &[1, 1, 1]);
+    let second = in_rounds(2, &[103.0, 103.5, 104.0, 80.0, 80.5, 81.0], &[1, 1, 1, 2, 2, 2]);
+    let places = place(vec![first, second], lowest());
+    assert_eq!((x(&places[0]), x(&places[1])), (2, 1));
+    assert!(places[1].against.unwrap().comparison.unwrap().is_of_one_round);
+    assert!(places[1].probability.unwrap() > 0.95, "{:?}", places[1].probability);
+}
+
 /// Returns for each wanted configuration the probability that it is the best of all.
 fn probabilities_of<const N: usize>(contenders: Vec<Contender>, wanted: [i64; N]) -> [f64; N] {
     let places = place(contenders, lowest());
