@@ -348,6 +348,42 @@ pub fn effects(
     })
 }
 
+/// Returns for each factor the p-value of its interaction with `other`, corrected by Holm's method. Pairs of the factors
+/// and the blocks are part of the model. `None` for all if it leaves no residual degrees of freedom, or if values do not
+/// scatter around it.
+pub fn interactions_with(
+    other: &Factor,
+    factors: &[Factor],
+    values: &[f64],
+    scale: ModelScale,
+    blocks: &[Factor],
+) -> Vec<Option<f64>> {
+    let count = factors.len();
+    let none = vec![None; count];
+    let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
+    let own = count + 1 + pairs.len();
+    pairs.extend((0..count).map(|at| (at, count)));
+    let all: Vec<Factor> = factors.iter().chain([other]).cloned().collect();
+    let wide = |at: usize| all[at].levels.len() - 1;
+    let columns = (0..=count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
+    if !scale.takes(values) || work(values.len(), columns, all.len() + pairs.len()) > MOST_WORK {
+        return none;
+    }
+    let y: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
+    let model = Model::new(&all, blocks, &pairs, &y);
+    let (residual, rank) = model.residual(|_| true);
+    let total: f64 = y.iter().map(|value| (value - record::mean(&y)).powi(2)).sum();
+    let p_value = |term: usize| {
+        let (without, fewer) = model.residual(|held| held != term);
+        let spare = (residual, y.len().saturating_sub(rank));
+        share((without - residual).max(0.0), rank - fewer, total, spare, true).p
+    };
+    let found: Vec<Option<f64>> = (own..own + count).map(p_value).collect();
+    let tested: Vec<f64> = found.iter().filter_map(|p| *p).collect();
+    let mut corrected = holm(&tested).into_iter();
+    found.into_iter().map(|p| p.and_then(|_| corrected.next())).collect()
+}
+
 /// Whether residuals are larger than the rounding of the sums of squares.
 fn scatters(residual: f64, total: f64) -> bool {
     residual > 1e-18 * total
@@ -436,9 +472,7 @@ fn main_effect(
     let all = Levels { fit: fit(&columns, &model.y), columns: columns.len(), first, chance };
     let (_, without) = model.residual(|term| term < factors.len() && term != at);
     let is_estimable = all.fit.rank - without == levels - 1;
-    let means = |y: &[f64]| -> Vec<f64> {
-        (0..levels).map(|level| factor.mean(level, y, &|_| true).unwrap_or(f64::NAN)).collect()
-    };
+    let means = |y: &[f64]| -> Vec<f64> { (0..levels).map(|level| factor.mean(level, y)).collect() };
     let order: Vec<f64> = if is_estimable {
         (0..levels).map(|level| all.fit.contrast(&all.weights(0, level))).collect()
     } else {

@@ -22,7 +22,7 @@ pub(super) struct Hardware<'a> {
 }
 
 /// The number of GPUs that a run uses.
-pub(super) fn gpus_of(run: &Run) -> u32 {
+pub fn gpus_of(run: &Run) -> u32 {
     let gpus = run.config().get("hardware.gpus").and_then(Value::as_int);
     gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0)
 }

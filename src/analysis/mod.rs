@@ -67,7 +67,7 @@ pub use difference::{
 };
 pub use effects::{
     Contrast, Effects, Extreme, Factor, Inner, Interaction, MainEffect, ModelScale, Observation, Observations,
-    Relation, Share, effects, is_feasible, observations,
+    Relation, Share, effects, interactions_with, is_feasible, observations,
 };
 pub use energy::{Energy, Method, Uncertainty};
 pub use events::{
@@ -78,6 +78,7 @@ pub use excerpt::{EnergyOfDevices, energy_between, excerpt, phases_between};
 pub use fields::{differing, differing_among, is_chosen, is_varied, is_version};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
+pub use hardware::gpus_of;
 pub use join::{PhaseRow, join};
 pub use lines::{ChangedLines, changed_lines};
 pub use measure::Observed;

@@ -6,7 +6,9 @@ mod versions;
 use super::context::Context;
 use super::drifted;
 use super::failure::{Failure, exit};
-use super::selection::{Ask, Found, GPUS, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
+use super::selection::{
+    Ask, Found, GPUS, OBJECTIVE, OfModel, Selected, Selection, direction_of, nothing, usual_metric,
+};
 use super::timed_inference;
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
@@ -113,10 +115,11 @@ fn found<T: Asked>(
     context: &Context,
 ) -> Result<(Effected, Vec<f64>), Failure> {
     let metric = selected.metric(metric, "--metric")?;
+    let stated = args.direction.as_deref();
     let wanted = Wanted {
         axes: &args.axes,
         scale: args.scale.as_deref().map(|name| if name == "log" { ModelScale::Log } else { ModelScale::Linear }),
-        direction: args.direction.as_deref().map(direction_named),
+        direction: stated.map(|stated| direction_of(&metric, Some(stated))).transpose()?,
         selection: Some(&args.selection),
     };
     let (mut effected, values) = judge(model, &metric, &wanted, selected)?.ok_or_else(|| {
@@ -163,7 +166,7 @@ pub(super) fn judge<T: Asked>(
     let values = observed.values();
     let unit = selected.unit(metric);
     let scale = scale_of(wanted.scale, &observed, metric, &unit, &values)?;
-    let direction = wanted.direction.or_else(|| direction_of(metric, &observed));
+    let direction = wanted.direction.or_else(|| usual_direction(metric, &observed));
     let names = &selected.names;
     let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed, names };
     let analysed: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
@@ -196,6 +199,7 @@ pub(super) fn judge<T: Asked>(
         let notes = notes.map(|note| format!("; {note}")).collect::<String>();
         return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
     };
+    axes.warnings.extend(versions::differing_by_version(&axes.judged, &values, scale, &blocks));
     let mut nested = subject.nested(&axes.judged, &effects);
     // Of an axis whose values machines determine, that is the reason.
     nested
@@ -275,7 +279,7 @@ fn scale_of<T>(
 }
 
 /// Which way a metric is better, as it is known or as the newest attempt with it as its objective says.
-fn direction_of<T: Asked>(metric: &str, observed: &Observations<'_, T>) -> Option<Direction> {
+fn usual_direction<T: Asked>(metric: &str, observed: &Observations<'_, T>) -> Option<Direction> {
     let trials = || observed.observations.iter().flat_map(|one| &one.trials);
     let stated = |trial: &&&T| {
         let is = |name: &str, word: &str| trial.field(name).as_ref().and_then(Value::as_str) == Some(word);

@@ -20,7 +20,7 @@ use super::kept::{
 };
 use super::output::Output;
 use super::said::{self, End};
-use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass, share_for_percent};
+use crate::analysis::{Bounds, Observed, Timed, gpus_of, lay_out, samples_of_a_pass, share_for_percent};
 use crate::gpu::is_out_of_memory;
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::journal::{SidePart, Spill};
@@ -56,8 +56,7 @@ impl Fold {
             return None;
         };
         let mut folding = Folding { started_ns: *started_ns, last_ns: *started_ns, ..Folding::default() };
-        let gpus = run.config().get("hardware.gpus").and_then(Value::as_int);
-        folding.observed.gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
+        folding.observed.gpus = gpus_of(run);
         folding.observed.bounds = Bounds::of(run.config(), settings);
         folding.observed.samples_of_a_pass = samples_of_a_pass(run);
         folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);

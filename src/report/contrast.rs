@@ -90,7 +90,7 @@ pub(super) fn change(metric: &str, unit: &str, from: Option<f64>, to: Option<f64
 }
 
 /// Formats a p-value: `p = 0.47`, `p < 0.001`.
-pub(super) fn p_value(p: f64) -> String {
+pub fn p_value(p: f64) -> String {
     match p {
         p if p < 0.001 => "p < 0.001".to_owned(),
         p if p < 0.1 => format!("p = {p:.3}"),

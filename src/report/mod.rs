@@ -45,6 +45,7 @@ pub use cluster::{
     submit_value,
 };
 pub use comparison::{compare_text, compare_value};
+pub use contrast::p_value;
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
 pub use difference::{
     diff_text, diff_value, fields_text, fields_value as environment_value, program_changes, why_text, why_value,

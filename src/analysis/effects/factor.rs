@@ -131,11 +131,10 @@ impl Factor {
         (1..self.levels.len()).map(column).collect()
     }
 
-    /// The mean of the observations at a level for which `keep` is true; `None` if there are none.
-    pub(super) fn mean(&self, level: usize, y: &[f64], keep: &dyn Fn(usize) -> bool) -> Option<f64> {
-        let of_level = self.of.iter().zip(y).enumerate().filter(|(at, (own, _))| **own == level && keep(*at));
-        let values: Vec<f64> = of_level.map(|(_, (_, y))| *y).collect();
-        (!values.is_empty()).then(|| record::mean(&values))
+    /// The mean of the observations at a level.
+    pub(super) fn mean(&self, level: usize, y: &[f64]) -> f64 {
+        let of_level = self.of.iter().zip(y).filter(|(own, _)| **own == level);
+        record::mean(&of_level.map(|(_, y)| *y).collect::<Vec<f64>>())
     }
 }
 

@@ -75,6 +75,9 @@ fn an_unbalanced_design_has_the_results_of_statsmodels() {
         near(effect.share.squares, squares);
         near(effect.share.p.unwrap(), p);
     }
+    let corrected = interactions_with(&factors[2], &factors[..2], &y, ModelScale::Linear, &[]);
+    near(corrected[0].unwrap(), 0.712754481977764);
+    near(corrected[1].unwrap(), 2.0 * 0.238758037709999);
     // Coefficients of ols("v ~ C(p)+C(q)+C(r)", d), with the full model's residuals: t.ppf(0.975, 4) standard errors.
     for (factor, between, difference, half_width) in [
         (0, (0, 1), 3.00964912280701, 0.468489778368214),

@@ -75,6 +75,22 @@ fn versions_of_a_program_are_blocks() {
 }
 
 #[test]
+fn an_axis_whose_effect_differs_by_version_is_warned_of() {
+    let of = |version: &'static str| {
+        let program = || Value::Table([("interpreter".to_owned(), version.into())].into());
+        move |(x, energy): (i64, f64)| trial_of(program(), "a", "cpu", x, energy)
+    };
+    let a = || [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)].map(of("a"));
+    let warnings_with = |at_two: f64| {
+        let b = [(1, 110.0), (1, 111.5), (2, at_two), (2, at_two + 1.5)].map(of("b"));
+        judged(a().into_iter().chain(b).collect()).warnings
+    };
+    assert_eq!(warnings_with(113.0), Vec::<String>::new());
+    let told = "the effect of `params.x` (p < 0.001) differs between versions of the program";
+    assert!(warnings_with(150.0).iter().any(|warning| warning.contains(told)), "{:?}", warnings_with(150.0));
+}
+
+#[test]
 fn versions_are_blocks_beside_machines() {
     // Too few attempts for a block of each machine and version, and the axis is unbalanced over them.
     let rows = [

@@ -2,9 +2,9 @@
 
 use super::Axes;
 use super::confounded::{IMPORT, Subject};
-use crate::analysis::{Asked, Factor, Relation, is_version};
+use crate::analysis::{Asked, Factor, ModelScale, Relation, SIGNIFICANCE, interactions_with, is_version};
 use crate::record::{Names, RunId, Value, count};
-use crate::report::Confounded;
+use crate::report::{Confounded, p_value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The field of a program's command. Programs with different commands are no versions of each other.
@@ -170,4 +170,22 @@ impl<T: Asked> Subject<'_, T> {
             (is_own && !name.contains('\'')).then(|| format!("{name} == {value}"))
         })
     }
+}
+
+/// Warns of axes whose effects differ by version. Versions are blocks, which assumes that they do not.
+pub(super) fn differing_by_version(
+    axes: &[Factor],
+    values: &[f64],
+    scale: ModelScale,
+    blocks: &[Factor],
+) -> Option<String> {
+    let (versions, others): (Vec<Factor>, Vec<Factor>) =
+        blocks.iter().cloned().partition(|block| block.name == VERSION);
+    let found = interactions_with(versions.first()?, axes, values, scale, &others);
+    let differing = axes.iter().zip(found).filter_map(|(axis, p)| Some((axis, p.filter(|p| *p < SIGNIFICANCE)?)));
+    let named: Vec<String> = differing.map(|(axis, p)| format!("`{}` ({})", axis.name, p_value(p))).collect();
+    let effects = if named.len() == 1 { "the effect of" } else { "the effects of" };
+    let text = "between versions of the program: effects are averages over versions (`--where` selects one)";
+    let verb = if named.len() == 1 { "differs" } else { "differ" };
+    (!named.is_empty()).then(|| format!("{effects} {} {verb} {text}", named.join(", ")))
 }
