@@ -71,7 +71,7 @@ struct Rest {
     bounds: bounds::Args,
 
     /// Also list configurations within this margin of the best: `2%` or `0.02`
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
     tolerance: Option<f64>,
 
     /// Compare the best with another run: `fastest`, or an ID [default: the run tagged `default`, else the fastest]
@@ -112,7 +112,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
     let share = share.filter(|share| share.is_finite() && *share >= 0.0);
-    match share.ok_or_else(|| "it must be a share, such as 2%".to_owned())? {
+    match share.ok_or_else(|| "it must be a share of 0 or more, such as 2%".to_owned())? {
         // A person who writes 5 means 5%.
         large if large >= 1.0 && scale == 1.0 => {
             let (number, percent) = (number.trim(), report::significant(100.0 * large));

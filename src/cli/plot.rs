@@ -8,9 +8,9 @@ use super::output;
 use super::pareto;
 use super::picture::{Output, failed};
 use super::recorded::energy_of;
-use super::selection::{OfModel, Selected, Selection, all_tainted, nothing};
+use super::selection::{OfModel, Selected, Selection, all_tainted, direction_of, nothing};
 use crate::analysis::{self, Thin, portions};
-use crate::record::{Attempt, AttemptId, Axis, Direction, Run, Sealed, SeriesSummary, Why, known_metric};
+use crate::record::{Attempt, AttemptId, Axis, Run, Sealed, SeriesSummary, Why, known_metric};
 use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
@@ -237,8 +237,7 @@ impl Question {
             all_tainted(context, &model, &metric, &left_out).map_or(Ok(()), Err)?;
         }
         let stated = match self.direction.as_deref() {
-            Some("maximize") => Some(Direction::Maximize),
-            Some(_) => Some(Direction::Minimize),
+            Some(stated) => Some(direction_of(&metric, Some(stated))?),
             None => known_metric(&metric).map(|known| known.direction),
         };
         let unit = selected.unit(&metric);

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Asked, Configuration, Factor, Names, Trial, is_varied, names, unify_by_model};
+use crate::manifest::nearest;
 use crate::record::{AttemptId, Digest, Direction, LeftOut, Part, Value, Why, known_metric};
 use crate::report::{plain, significant};
 use crate::store::{Reader, Store, StoreError};
@@ -25,7 +26,7 @@ pub(super) struct Selection {
     #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
 
-    /// Only attempts on N GPUs
+    /// Only attempts on N GPUs; 0 is the CPU alone
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
 
@@ -519,7 +520,14 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
         }
         None => match runs_of(context, model) {
-            0 => format!("no finished attempt is of model `{model}` (there are: {})", list(ranked.keys().collect())),
+            0 => {
+                let meant = nearest(model, ranked.keys().map(String::as_str));
+                let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+                format!(
+                    "no finished attempt is of model `{model}` ({meant}there are: {})",
+                    list(ranked.keys().collect())
+                )
+            }
             runs => {
                 let runs = crate::report::count(runs, "run");
                 format!("`{model}` has {runs}, but no attempt that counts (`ledger ls --model {model}` lists them)")

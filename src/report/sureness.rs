@@ -131,7 +131,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
             }
         };
         text.push_str(&format!(
-            "not tested: {}; these did not run with the same {own} as #1, and the {own} may explain the difference ({fix})\n",
+            "not tested: {}; these and #1 did not all run with the same {own}, and the {own} may explain the difference ({fix})\n",
             confounded.join(" ")
         ));
     }

@@ -221,6 +221,9 @@ pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String,
             return Ok(full);
         }
     }
+    if name.is_empty() {
+        return Err("a name is empty".to_owned());
+    }
     let all: BTreeSet<&String> = tiers.iter().copied().flatten().collect();
     Err(match nearest(name, &all) {
         Some(nearest) => format!("unknown name `{name}` (did you mean `{nearest}`?)"),
@@ -229,11 +232,12 @@ pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String,
             // Names of the first set are listed first.
             let mut seen = BTreeSet::new();
             let in_order = tiers.iter().copied().flatten().filter(|name| seen.insert(name.as_str()));
-            let mut known: Vec<_> = in_order.take(MOST).map(String::as_str).collect();
-            if all.len() > MOST {
-                known.push("…");
-            }
-            format!("unknown name `{name}` (known names: {})", known.join(", "))
+            let known: Vec<_> = in_order.take(MOST).map(String::as_str).collect();
+            let more = match all.len() - known.len() {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            format!("unknown name `{name}` (known names: {}{more})", known.join(", "))
         }
     })
 }

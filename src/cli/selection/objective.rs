@@ -11,12 +11,17 @@ use crate::store::{Reader, StoreError};
 use crate::wire::Known;
 use std::collections::BTreeMap;
 
-/// Returns the direction in which a metric is better.
+/// Returns the direction in which a metric is better. That of a known metric cannot be stated otherwise.
 pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {
     match (stated, known_metric(metric)) {
-        (Some("maximize"), _) => Ok(Direction::Maximize),
-        (Some(_), _) => Ok(Direction::Minimize),
-        (None, Some(known)) => Ok(known.direction),
+        (Some(stated), Some(known)) if stated != known.direction.name() => {
+            let better = if known.direction == Direction::Minimize { "lower" } else { "higher" };
+            let text = format!("--direction: {better} is better of `{metric}` (the option is for metrics of your own)");
+            Err(Failure::new(exit::USAGE, text))
+        }
+        (_, Some(known)) => Ok(known.direction),
+        (Some("maximize"), None) => Ok(Direction::Maximize),
+        (Some(_), None) => Ok(Direction::Minimize),
         (None, None) => Err(Failure::new(exit::USAGE, unknown(metric, "add --direction minimize or maximize"))),
     }
 }
