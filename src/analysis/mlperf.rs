@@ -22,6 +22,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The tolerance for samples that are due each second and come some milliseconds late.
 const LATE_NS: u64 = 50_000_000;
 
+/// Why no attempt measures at the power supplies.
+const OF_BOARDS: &str =
+    "power was read from the sensors of the boards (NVML); power supplies and power distribution units are not read";
+
 /// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
@@ -71,7 +75,7 @@ pub fn mlperf_power(attempts: &[Sealed], unchecked: Unchecked) -> Vec<Rule> {
         rule("Measure at Node Level", node(attempts)),
         rule("Measure All Nodes", all_nodes(attempts)),
         rule("Measure or Estimate Interconnects", interconnects(attempts)),
-        rule("Measure at the PSUs", psus(attempts)),
+        rule("Measure at the PSUs", (Ruling::Fail, OF_BOARDS.to_owned())),
         rule("Measure all Runs", all_runs(attempts, unchecked)),
         rule("Report 1 Measurement per Second", each_second(attempts)),
         rule("Measure max(a run, 60 power samples)", enough(attempts)),
@@ -135,10 +139,6 @@ fn interconnects(attempts: &[Sealed]) -> (Ruling, String) {
         "the links between the GPUs are within the node; their power is neither measured nor estimated apart"
             .to_owned(),
     )
-}
-
-fn psus(_attempts: &[Sealed]) -> (Ruling, String) {
-    (Ruling::Fail, "power was read from the sensors of the boards (NVML); power supplies and power distribution units are not read".to_owned())
 }
 
 fn all_runs(attempts: &[Sealed], unchecked: Unchecked) -> (Ruling, String) {
