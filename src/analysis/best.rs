@@ -5,7 +5,7 @@
 use super::comparison::{SIGNIFICANCE, holm_possible, olympic_mean, together};
 use super::pairwise::{Block, Comparison, PAIRS, Scale, blocks_of, compared, machines, on_common_machines};
 use super::replication::Estimate;
-use super::resample::{Sampled, probabilities};
+use super::resample::{Drawn, Sampled, probabilities};
 use crate::record::{AttemptId, Digest, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +116,8 @@ pub struct Place {
     pub sensor_half_width: Option<f64>,
     /// The mean of the units without the smallest and the largest one; `None` for fewer than three.
     pub olympic_mean: Option<f64>,
-    /// The probability that it is the best of all places; `None` if any place has a single unit or no scatter.
+    /// The probability that it is the best of all places; `None` if any place has a single unit or no scatter, or if the
+    /// comparisons with the first one contradict it.
     pub probability: Option<f64>,
     /// The scale on which its differences are stated.
     pub scale: Scale,
@@ -189,9 +190,10 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     let estimates: Vec<&Estimate> = places.iter().map(|place| &place.estimate).collect();
     let scale = ordering.scale.unwrap_or_else(|| scale_of(&estimates, Some(direction)));
     places.iter_mut().for_each(|place| place.scale = scale);
-    let probabilities = best_of(&places, direction);
-    places.iter_mut().zip(probabilities).for_each(|(place, probability)| place.probability = probability);
     let compared = with_first(&places, scale);
+    if let Some(probabilities) = best_of(&places, direction, &compared) {
+        places.iter_mut().zip(probabilities).for_each(|(place, probability)| place.probability = Some(probability));
+    }
     let Some((first, others)) = places.split_first_mut() else { return places };
     for (other, (comparison, corrected)) in others.iter_mut().zip(compared) {
         let difference = other.estimate.mean - first.estimate.mean;
@@ -266,10 +268,13 @@ fn with_some(place: &Place, contender: Contender) -> Option<Place> {
     alone(contender).map(|place| Place { dropped, ..place })
 }
 
+/// A comparison with the first configuration, and its corrected p-value.
+type Compared = (Option<Comparison>, Option<f64>);
+
 /// Compares each other configuration with the first. Returns the comparison and its p-value, corrected by Holm's method
 /// over all pairs, because the same data determined which one is first. A pair that cannot have a corrected p-value
 /// below 0.05 is neither tested nor counted.
-fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option<f64>)> {
+fn with_first(places: &[Place], scale: Scale) -> Vec<Compared> {
     let Some((first, others)) = places.split_first() else { return Vec::new() };
     let pair = |a: &Place, b: &Place| compared(&a.contender, &b.contender, scale);
     let beside_first: Vec<Option<Comparison>> = others.iter().map(|other| pair(first, other)).collect();
@@ -286,8 +291,7 @@ fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option
     let mut found: Vec<Option<f64>> = vec![None; others.len()];
     // Pairs without the first one come after those with it.
     at.into_iter().zip(holm_possible(&family, size)).for_each(|(at, corrected)| found[at] = corrected);
-    let settle =
-        |(one, corrected): (Option<Comparison>, Option<f64>)| (one.map(|one| one.of_family(corrected)), corrected);
+    let settle = |(one, corrected): Compared| (one.map(|one| one.of_family(corrected)), corrected);
     beside_first.into_iter().zip(found).map(settle).collect()
 }
 
@@ -307,22 +311,35 @@ pub(super) fn scale_of(estimates: &[&Estimate], direction: Option<Direction>) ->
     }
 }
 
-/// Returns for each place the probability that it is the best.
-fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
-    let none = vec![None; places.len()];
-    if places.len() < 2 || places.iter().any(|place| place.estimate.standard_error.is_none_or(|error| error == 0.0)) {
-        return none;
+/// Whether the estimates allow the probabilities of being the best.
+pub fn may_have_probabilities(places: &[Place]) -> bool {
+    places.len() > 1 && places.iter().all(|place| place.estimate.standard_error.is_some_and(|error| error > 0.0))
+}
+
+/// Returns for each place the probability that it is the best. `None` if a place has no scatter, or if they contradict
+/// the table: a place is worse than the first by its comparison, but was drawn around a better value and is more often
+/// the best. Its comparison is then over other units than the draws.
+fn best_of(places: &[Place], direction: Direction, compared: &[Compared]) -> Option<Vec<f64>> {
+    if !may_have_probabilities(places) {
+        return None;
     }
     let sampled: Vec<_> = places.iter().map(|place| vec![place.sampled()]).collect();
-    probabilities(&sampled, &mut |draw, wins| {
+    let Drawn { shares, centres } = probabilities(&sampled, &mut |draw, wins| {
         let better = |a: &&(usize, f64), b: &&(usize, f64)| match direction {
             Direction::Minimize => a.1.total_cmp(&b.1),
             Direction::Maximize => b.1.total_cmp(&a.1),
         };
         let values: Vec<(usize, f64)> = draw.iter().enumerate().map(|(at, values)| (at, values[0])).collect();
         wins.extend(values.iter().min_by(better).map(|(at, _)| *at));
-    })
-    .map_or(none, |found| shared(places, &found).into_iter().map(Some).collect())
+    })?;
+    let is_drawn_better = |at: usize| {
+        let apart = centres[at][0] - centres[0][0];
+        shares[at] > shares[0] && if direction == Direction::Minimize { apart < 0.0 } else { apart > 0.0 }
+    };
+    let is_contradicted = |(at, (comparison, _)): (usize, &Compared)| {
+        is_drawn_better(at + 1) && comparison.is_some_and(|one| !one.is_other_better(direction))
+    };
+    (!compared.iter().enumerate().any(is_contradicted)).then(|| shared(places, &shares))
 }
 
 /// Gives configurations with equal values the mean of their probabilities. A draw names the first of a tie, and

@@ -55,7 +55,10 @@ mod window;
 mod work;
 
 pub use crate::record::{Names, field};
-pub use best::{Against, Contender, Measured, Ordering, Place, Saving, considered, newest_run, place, saving};
+pub use best::{
+    Against, Contender, Measured, Ordering, Place, Saving, considered, may_have_probabilities, newest_run, place,
+    saving,
+};
 pub use compare::{Line as SideLine, SideBySide, is_of_an_answer, side_by_side, stated_direction};
 pub use comparison::{SIGNIFICANCE, Summary, holm, olympic_mean, together, tost};
 pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significance};

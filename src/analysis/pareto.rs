@@ -25,10 +25,11 @@ pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Opt
         .iter()
         .map(|all| all.iter().zip(&scales).map(|(one, scale)| Sampled { scale: *scale, ..one.sampled() }).collect())
         .collect();
-    probabilities(&sampled, &mut |draw, named| {
+    let drawn = probabilities(&sampled, &mut |draw, named| {
         let front = dominators(draw, directions).into_iter().enumerate().filter(|(_, by)| by.is_none());
         named.extend(front.map(|(at, _)| at));
-    })
+    });
+    drawn.map(|drawn| drawn.shares)
 }
 
 /// Returns for each point the index of a point on the front that dominates it; `None` for points of the front.

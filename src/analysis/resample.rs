@@ -37,6 +37,14 @@ pub(super) struct Sampled<'a> {
     pub scale: Scale,
 }
 
+/// The result of [`probabilities`].
+pub(super) struct Drawn {
+    /// For each configuration the share of draws in which it was named.
+    pub(super) shares: Vec<f64>,
+    /// For each configuration and metric the value around which it was drawn, on the metric's scale.
+    pub(super) centres: Vec<Vec<f64>>,
+}
+
 /// The configurations of one metric in groups: a paired test links each to an earlier one of its group.
 struct Groups {
     /// For each configuration its difference from the earlier one; 0 for the first of a group. `None` for a
@@ -50,8 +58,8 @@ struct Groups {
     means: BTreeMap<usize, Spread>,
 }
 
-/// Returns for each configuration the share of draws in which `judge` names it, from draws of all its metrics. `None`
-/// if a metric has a single unit.
+/// Draws all metrics of all configurations many times, and counts how often `judge` names each. `None` if a metric has a
+/// single unit.
 ///
 /// Configurations form a group if a paired test (over common seeds, rounds or machines) links each to an earlier one.
 ///
@@ -64,7 +72,7 @@ struct Groups {
 /// - Ratios are drawn as logarithms.
 ///
 /// All configurations have the same metrics in the same order.
-pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Judge<'_>) -> Option<Vec<f64>> {
+pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Judge<'_>) -> Option<Drawn> {
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
     let of_metric =
@@ -82,6 +90,10 @@ pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Jud
         factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
         of_own.push(own.iter().filter(|spread| !spread.is_common).count());
         spreads.push(own);
+    }
+    let mut centres: Vec<Vec<f64>> = spreads.iter().map(|own| own.iter().map(|spread| spread.mean).collect()).collect();
+    for (metric, groups) in groups.iter().enumerate() {
+        groups.join(metric, &mut centres, |mean| mean.mean);
     }
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
@@ -111,7 +123,8 @@ pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Jud
         judge(&draw, &mut named);
         named.iter().for_each(|at| counts[*at] += 1.0);
     }
-    Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
+    let shares = counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect();
+    Some(Drawn { shares, centres })
 }
 
 /// The errors of each configuration's sensors.

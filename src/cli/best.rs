@@ -195,6 +195,7 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
 fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
+        Err(failure) if known_metric(&asked.metric).is_some() => Err(failure),
         Err(failure) => {
             let (recorded, of_model, left_out) = context.store().read(|reader| {
                 let of_model = reader.ranked_metrics()?.remove(&asked.model).unwrap_or_default();

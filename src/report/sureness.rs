@@ -4,7 +4,7 @@ use super::fields::shown_fields;
 use super::number::{count, significant};
 use super::ranking::Ranking;
 use super::sample::{compared_text, machine_word, more_of, needed_text, repeats_for, unit_word};
-use crate::analysis::{self, Block, Comparison, Place, Scale, TestMethod, Untested};
+use crate::analysis::{self, Block, Comparison, Place, Scale, TestMethod, Untested, may_have_probabilities};
 use crate::record::MetricKind;
 use std::collections::BTreeSet;
 
@@ -249,11 +249,14 @@ fn preferred_text(ranking: &Ranking) -> String {
     }
 }
 
-/// Explains why there is no P(BEST), if only some rows have scatter.
+/// Explains why there is no P(BEST), if only some rows have scatter, or if it contradicts the comparisons with #1.
 fn unsure_text(places: &[Place]) -> String {
     let single = (1u32..).zip(places).filter(|(_, place)| place.estimate.standard_error.is_none());
     let single: Vec<String> = single.map(|(rank, _)| format!("#{rank}")).collect();
     let is_sure = places.iter().any(|place| place.probability.is_some());
+    if !is_sure && may_have_probabilities(places) {
+        return "no P(BEST): by the units that rows have in common, another row leads (--where selects what ran alike)\n".to_owned();
+    }
     if is_sure || single.is_empty() || single.len() == places.len() {
         return String::new();
     }

@@ -175,7 +175,7 @@ fn on_gpus(x: i64, values: &[f64], gpus: &[u64]) -> Contender {
 #[test]
 fn rows_with_one_common_round_are_drawn_by_it_as_they_are_tested() {
     let in_rounds = |x: i64, values: &[f64], rounds: &[u64]| {
-        let mut one = on_gpus(x, values, &[5]);
+        let mut one = on_gpus(x, values, &vec![5; values.len()]);
         one.measured.iter_mut().zip(rounds).for_each(|(measured, round)| measured.round = Some(*round));
         one
     };
@@ -186,6 +186,21 @@ fn rows_with_one_common_round_are_drawn_by_it_as_they_are_tested() {
     assert_eq!((x(&places[0]), x(&places[1])), (2, 1));
     assert!(places[1].against.unwrap().comparison.unwrap().is_of_one_round);
     assert!(places[1].probability.unwrap() > 0.95, "{:?}", places[1].probability);
+}
+
+#[test]
+fn probabilities_that_contradict_the_comparisons_are_left_out() {
+    // On the GPUs that the third has, the first is at 105, so it is drawn there. Its comparison with the second is by its mean, 95.
+    let first = on_gpus(1, &[105.0, 106.0, 104.0, 105.0, 85.0, 86.0, 84.0, 85.0], &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let second = on_gpus(2, &[97.0, 98.0, 96.0, 97.0], &[11, 12, 13, 14]);
+    let third = on_gpus(3, &[210.0, 212.0, 208.0, 210.0], &[1, 2, 3, 4]);
+    let places = place(vec![first.clone(), second.clone(), third], lowest());
+    assert!(places.iter().map(x).eq([1, 2, 3]));
+    assert!(places[1].against.unwrap().comparison.unwrap().estimate > 1.0);
+    assert!(places.iter().all(|place| place.probability.is_none()), "{places:?}");
+    // Without the third, both are drawn around their means.
+    let places = place(vec![first, second], lowest());
+    assert!(places[0].probability > places[1].probability && places[1].probability.is_some());
 }
 
 /// Returns for each wanted configuration the probability that it is the best of all.

@@ -10,7 +10,7 @@ use crate::models::yolov3::boxes::joined;
 use crate::models::yolov3::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::number::{real_len, single};
 use crate::parameters::Index;
-use crate::precision::Precision;
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
 
 const CLASSES: usize = 2;
@@ -197,6 +197,10 @@ fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
 #[ignore = "needs a GPU"]
 fn boxes_and_scores_in_all_formats_are_those_of_the_cpu_on_gpu() {
     let (none, places) = (Index::default(), Places::new(SIDE, anchors()));
+    let read = |tensor: Tensor<4>| tensor.try_into_vec_as::<f32>().expect("readable");
+    let there = |values: Vec<f32>, shape: [usize; 4], device: &Device| {
+        Tensor::<4>::from_data(TensorData::new(values, shape), device)
+    };
     for (classes, precision) in [
         (80, Precision::Fp32),
         (80, Precision::Fp16),
@@ -204,15 +208,21 @@ fn boxes_and_scores_in_all_formats_are_those_of_the_cpu_on_gpu() {
         (1, Precision::Bf16),
         (33, Precision::Fp32),
     ] {
+        // Rounded once, so that both devices have the same values.
+        let level = |cells: usize| {
+            let shape = [3, BOXES * (5 + classes), cells, cells];
+            let numbers = 0..shape.iter().product();
+            let values: Vec<f32> = numbers.map(|n| 4.0 * value(&format!("level of {cells}"), n)).collect();
+            (read(exact(precision.round(there(values, shape, &Device::flex())))), shape)
+        };
+        let levels = CELLS.map(level);
         let scored = |device: &Device| {
-            let level = |cells: usize| {
-                let shape = [3, BOXES * (5 + classes), cells, cells];
-                let numbers = 0..shape.iter().product();
-                let values: Vec<f32> = numbers.map(|n| 4.0 * value(&format!("level of {cells}"), n)).collect();
-                precision.round(Tensor::<4>::from_data(TensorData::new(values, shape), device))
-            };
-            let features = detections::scored(&ctx(&none, false, device), CELLS.map(level).to_vec(), &places);
-            features.map(|tensor| tensor.try_into_vec_as::<f32>().expect("readable")).concat()
+            let levels = levels.iter().map(|(values, shape)| {
+                let level = precision.round(there(values.clone(), *shape, device));
+                assert!(read(exact(level.clone())) == *values, "{precision:?}: other values");
+                level
+            });
+            detections::scored(&ctx(&none, false, device), levels.collect(), &places).map(read).concat()
         };
         let (ours, theirs) = (scored(&Device::cuda(0)), scored(&Device::flex()));
         assert_eq!(crate::native::fault(), None);
