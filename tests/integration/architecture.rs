@@ -39,7 +39,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
 const SHARED: &[&str] = &["thiserror", "strsim"];
 
 /// Dependencies that no code names: they turn features of other crates on.
-const UNNAMED: &[&str] = &["fastrand"];
+const UNNAMED: &[&str] = &["fastrand", "libc", "once_cell"];
 
 const FORBIDDEN_NAMES: &[&str] = &["utils", "helpers", "common", "core", "manager"];
 
