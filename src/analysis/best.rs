@@ -116,8 +116,8 @@ pub struct Place {
     pub sensor_half_width: Option<f64>,
     /// The mean of the units without the smallest and the largest one; `None` for fewer than three.
     pub olympic_mean: Option<f64>,
-    /// The probability that it is the best of all places; `None` if any place has a single unit or no scatter, or if the
-    /// comparisons with the first one contradict it.
+    /// The probability that it is the best of all places; `None` for a single place, if any place has a single unit or no
+    /// scatter, or if a place would lead that its comparison calls worse than the first.
     pub probability: Option<f64>,
     /// The scale on which its differences are stated.
     pub scale: Scale,
@@ -316,9 +316,9 @@ pub fn may_have_probabilities(places: &[Place]) -> bool {
     places.len() > 1 && places.iter().all(|place| place.estimate.standard_error.is_some_and(|error| error > 0.0))
 }
 
-/// Returns for each place the probability that it is the best. `None` if a place has no scatter, or if they contradict
-/// the table: a place is worse than the first by its comparison, but was drawn around a better value and is more often
-/// the best. Its comparison is then over other units than the draws.
+/// Returns for each place the probability that it is the best. `None` for a single place, and if a place has no scatter.
+/// `None` also if they contradict the table: a place is worse than the first by its comparison, but was drawn around a
+/// better value and is more often the best. Its comparison is then over other units than the draws.
 fn best_of(places: &[Place], direction: Direction, compared: &[Compared]) -> Option<Vec<f64>> {
     if !may_have_probabilities(places) {
         return None;

@@ -184,6 +184,18 @@ fn work(observations: usize, columns: usize, terms: usize) -> f64 {
     number(observations) * number(columns).powi(2) * number(terms)
 }
 
+/// All pairs of so many factors.
+fn pairs_of(count: usize) -> Vec<(usize, usize)> {
+    (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect()
+}
+
+/// The number of columns of the factors, the blocks and these pairs of factors.
+fn columns_of(factors: &[Factor], blocks: &[Factor], pairs: &[(usize, usize)]) -> usize {
+    let wide = |factor: &Factor| factor.levels.len() - 1;
+    let of_pairs = pairs.iter().map(|(a, b)| wide(&factors[*a]) * wide(&factors[*b]));
+    factors.iter().chain(blocks).map(wide).sum::<usize>() + of_pairs.sum::<usize>()
+}
+
 /// The columns of a linear model, reduced to few rows: see [`Reduced`].
 struct Model {
     y: Vec<f64>,
@@ -259,10 +271,8 @@ pub fn effects(
         return None;
     }
     let count = factors.len();
-    let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
-    let wide = |at: usize| factors[at].levels.len() - 1;
-    let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
-    let columns = columns + blocks.iter().map(|blocks| blocks.levels.len() - 1).sum::<usize>();
+    let mut pairs: Vec<(usize, usize)> = pairs_of(count);
+    let columns = columns_of(factors, blocks, &pairs);
     let is_too_much = work(n, columns, count + pairs.len()) > MOST_WORK;
     let mut without_pairs = is_too_much.then_some("there are too many combinations (--axes chooses)");
     if is_too_much || columns >= n {
@@ -349,8 +359,11 @@ pub fn effects(
 }
 
 /// Returns for each factor the p-value of its interaction with `other`, corrected by Holm's method. Pairs of the factors
-/// and the blocks are part of the model. `None` for all if it leaves no residual degrees of freedom, or if values do not
-/// scatter around it.
+/// and the blocks are part of the model.
+///
+/// `None` for a factor that only machines determine, and for one whose interaction cannot be separated from other terms.
+/// `None` for all if the model leaves no residual degrees of freedom or is too large, if values do not scatter around it,
+/// and if the scale does not allow them.
 pub fn interactions_with(
     other: &Factor,
     factors: &[Factor],
@@ -359,26 +372,26 @@ pub fn interactions_with(
     blocks: &[Factor],
 ) -> Vec<Option<f64>> {
     let count = factors.len();
-    let none = vec![None; count];
-    let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
+    let mut pairs = pairs_of(count);
     let own = count + 1 + pairs.len();
     pairs.extend((0..count).map(|at| (at, count)));
     let all: Vec<Factor> = factors.iter().chain([other]).cloned().collect();
-    let wide = |at: usize| all[at].levels.len() - 1;
-    let columns = (0..=count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
-    if !scale.takes(values) || work(values.len(), columns, all.len() + pairs.len()) > MOST_WORK {
-        return none;
+    let columns = columns_of(&all, blocks, &pairs);
+    let is_too_much = work(values.len(), columns, all.len() + pairs.len()) > MOST_WORK;
+    if !scale.takes(values) || is_too_much || columns >= values.len() {
+        return vec![None; count];
     }
     let y: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
     let model = Model::new(&all, blocks, &pairs, &y);
     let (residual, rank) = model.residual(|_| true);
-    let total: f64 = y.iter().map(|value| (value - record::mean(&y)).powi(2)).sum();
-    let p_value = |term: usize| {
-        let (without, fewer) = model.residual(|held| held != term);
+    let mean = record::mean(&y);
+    let total: f64 = y.iter().map(|value| (value - mean).powi(2)).sum();
+    let p_value = |at: usize| {
+        let (without, fewer) = model.residual(|held| held != own + at);
         let spare = (residual, y.len().saturating_sub(rank));
-        share((without - residual).max(0.0), rank - fewer, total, spare, true).p
+        share((without - residual).max(0.0), rank - fewer, total, spare, !factors[at].is_of_machines).p
     };
-    let found: Vec<Option<f64>> = (own..own + count).map(p_value).collect();
+    let found: Vec<Option<f64>> = (0..count).map(p_value).collect();
     let tested: Vec<f64> = found.iter().filter_map(|p| *p).collect();
     let mut corrected = holm(&tested).into_iter();
     found.into_iter().map(|p| p.and_then(|_| corrected.next())).collect()

@@ -397,14 +397,13 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
 }
 
 /// Returns both sides with only the attempts of one round, if all attempts of one side and some of the other are of
-/// that round. `None` if a side has too few attempts in it for a t-test, and if both ran on enough machines: these are
-/// blocks whatever the rounds are, because rounds are of a sweep on all machines.
-fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
+/// that round. `None` if a side has too few attempts in it for a t-test. `None` also if both ran on three or more
+/// machines: machines are blocks whatever the rounds are, because rounds are of a sweep on all machines.
+pub(super) fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
     if [first, other].iter().all(|one| machines(one).is_some_and(|machines| machines.len() >= PAIRS)) {
         return None;
     }
     let (a, b) = (rounds(first), rounds(other));
-    let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
     let round = [&a, &b].into_iter().find_map(single)?;
     let of_round = |one: &Contender| one.with(|measured| measured.round == Some(round));
     let is_common = a != b && a.contains(&Some(round)) && b.contains(&Some(round));
@@ -434,6 +433,17 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
 /// sensors do not average out.
 fn can_be_paired(block: Block, common: usize, most: usize) -> bool {
     common >= PAIRS && (block == Block::Machine || 2 * common >= most)
+}
+
+/// The one round of these, if there is no other.
+fn single(rounds: &BTreeSet<Option<u64>>) -> Option<u64> {
+    rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1)
+}
+
+/// Whether all attempts of both sides are of one round.
+pub(super) fn are_of_one_round(first: &Contender, other: &Contender) -> bool {
+    let own = rounds(first);
+    single(&own).is_some() && rounds(other) == own
 }
 
 /// The rounds of a configuration, with `None` for an attempt without a round.
@@ -556,14 +566,14 @@ pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Opti
     Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: degrees >= 2.0, shift })
 }
 
-/// Tests the attempts of the one common round, if there is one, and if the sides are not of different machines.
-pub(super) fn within_common_round(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
-    let (first, other) = in_common_round(first, other)?;
+/// Tests two sides by Welch's test. `None` if the effect of their machines or rounds is part of the difference.
+pub(super) fn independent(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let (a, b) = (first.estimate()?, other.estimate()?);
-    if confounded((&first, &a), (&other, &b)).is_some() {
+    if confounded((first, &a), (other, &b)).is_some() {
         return None;
     }
-    welch((&a, &b), scale).map(|judged| Judged { shift: Some(shift((a.mean, b.mean), scale)), ..judged })
+    let shift = Some(shift((a.mean, b.mean), scale)).filter(|shift| shift.is_finite());
+    welch((&a, &b), scale).map(|judged| Judged { shift, ..judged })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), scale: Scale) -> Option<Judged> {

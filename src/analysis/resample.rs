@@ -5,8 +5,8 @@
 use super::best::{Contender, Measured};
 use super::comparison::Summary;
 use super::pairwise::{
-    Block, Differences, Judged, Scale, blocks_of, differences, has_same_sensors, machines, sensors, within,
-    within_common_round,
+    Block, Differences, Judged, Scale, are_of_one_round, blocks_of, differences, has_same_sensors, in_common_round,
+    independent, machines, sensors, within,
 };
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number, split_mix};
@@ -45,7 +45,7 @@ pub(super) struct Drawn {
     pub(super) centres: Vec<Vec<f64>>,
 }
 
-/// The configurations of one metric in groups: a paired test links each to an earlier one of its group.
+/// The configurations of one metric in groups: a test over common units links each to an earlier one of its group.
 struct Groups {
     /// For each configuration its difference from the earlier one; 0 for the first of a group. `None` for a
     /// configuration outside a group.
@@ -61,7 +61,8 @@ struct Groups {
 /// Draws all metrics of all configurations many times, and counts how often `judge` names each. `None` if a metric has a
 /// single unit.
 ///
-/// Configurations form a group if a paired test (over common seeds, rounds or machines) links each to an earlier one.
+/// Configurations form a group if a test over common units (seeds, rounds, machines, or one round) links each to an earlier
+/// one.
 ///
 /// - The difference of a member from the earlier one is drawn with the error of the test.
 /// - The member with the narrowest interval sets the level of its group: Student's t around its mean, with its standard
@@ -249,19 +250,20 @@ impl Groups {
     }
 }
 
-/// The difference of a configuration from another one by a paired test.
+/// The difference of a configuration from another one by a test over common units.
 struct Pairing {
     /// The difference; for a ratio, its logarithm.
     shift: f64,
     standard_error: f64,
     degrees: f64,
-    /// The differences within the blocks whose scatter is the error; `None` if the error is pooled within blocks.
+    /// The differences within the blocks whose scatter is the error; `None` if the error is that of the attempts within
+    /// blocks, or in one round.
     by_block: Option<(Block, BTreeMap<u64, f64>)>,
 }
 
 impl Pairing {
     /// Pairs two configurations by one metric, each with its [blocks](blocks_of). `None` if there are too few common
-    /// blocks, or if sensor errors do not cancel there.
+    /// blocks or too few attempts in them, or if sensor errors do not cancel there.
     fn of(
         (first, (block, of_first)): (&Contender, &(Block, BTreeMap<u64, f64>)),
         (other, (of_block, of_other)): (&Contender, &(Block, BTreeMap<u64, f64>)),
@@ -281,8 +283,11 @@ impl Pairing {
             let found = Self { shift, standard_error, degrees, by_block: Some((*block, by_block)) };
             return (is_same && shift.is_finite()).then_some(found);
         }
-        let judged = within_common_round(first, other, scale).or_else(|| within(first, other, scale));
-        let Judged { variance, degrees, shift, .. } = judged.filter(|judged| judged.is_enough)?;
+        let common = in_common_round(first, other);
+        let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
+        let of_round = || are_of_one_round(first, other).then(|| independent(first, other, scale)).flatten();
+        let judged = within(first, other, scale).or_else(of_round).filter(|judged| judged.is_enough);
+        let Judged { variance, degrees, shift, .. } = judged?;
         let is_same = is_exact || has_same_sensors(first, other);
         Some(Self { shift: shift?, standard_error: variance.sqrt(), degrees, by_block: None }).filter(|_| is_same)
     }

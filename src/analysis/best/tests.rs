@@ -186,6 +186,24 @@ fn rows_with_one_common_round_are_drawn_by_it_as_they_are_tested() {
     assert_eq!((x(&places[0]), x(&places[1])), (2, 1));
     assert!(places[1].against.unwrap().comparison.unwrap().is_of_one_round);
     assert!(places[1].probability.unwrap() > 0.95, "{:?}", places[1].probability);
+    // The same on two machines each.
+    let on_two = |x: i64, values: &[f64], rounds: &[u64]| {
+        let mut one = on_gpus(x, values, &(0..values.len()).map(|at| 5 + at as u64 % 2).collect::<Vec<_>>());
+        one.measured.iter_mut().zip(rounds).for_each(|(measured, round)| measured.round = Some(*round));
+        one
+    };
+    let first = on_two(1, &[100.0, 110.0, 100.5, 110.5, 101.0, 111.0], &[1; 6]);
+    let values = [103.0, 113.0, 103.5, 113.5, 104.0, 114.0, 80.0, 90.0, 80.5, 90.5, 81.0, 91.0];
+    let second = on_two(2, &values, &[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]);
+    let places = place(vec![first, second], lowest());
+    assert_eq!(test(&places[1]).unwrap().1, Method::Within(Block::Machine, 2));
+    assert!(places[1].probability.unwrap() > 0.95, "{:?}", places[1].probability);
+    // Rows of that round alone are drawn together too: a worse round of the third moves neither away from the other.
+    let (best, close) = (in_rounds(1, &[100.0, 100.5, 101.0], &[1; 3]), in_rounds(2, &[100.1, 100.6, 101.1], &[1; 3]));
+    let third = in_rounds(3, &[100.4, 100.41, 100.42, 130.0, 130.01, 130.02], &[1, 1, 1, 2, 2, 2]);
+    let places = place(vec![best, close, third], lowest());
+    let found: Vec<f64> = places.iter().map(|place| place.probability.unwrap()).collect();
+    assert!(found[0] < 0.75 && found[1] > 0.15, "{found:?}");
 }
 
 #[test]

@@ -78,6 +78,10 @@ fn an_unbalanced_design_has_the_results_of_statsmodels() {
     let corrected = interactions_with(&factors[2], &factors[..2], &y, ModelScale::Linear, &[]);
     near(corrected[0].unwrap(), 0.712754481977764);
     near(corrected[1].unwrap(), 2.0 * 0.238758037709999);
+    let of_machines = [factors[0].clone(), Factor { is_of_machines: true, ..factors[1].clone() }];
+    let untested = interactions_with(&factors[2], &of_machines, &y, ModelScale::Linear, &[]);
+    near(untested[0].unwrap(), 0.712754481977764);
+    assert_eq!(untested[1], None);
     // Coefficients of ols("v ~ C(p)+C(q)+C(r)", d), with the full model's residuals: t.ppf(0.975, 4) standard errors.
     for (factor, between, difference, half_width) in [
         (0, (0, 1), 3.00964912280701, 0.468489778368214),

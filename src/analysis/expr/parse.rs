@@ -222,7 +222,7 @@ pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String,
         }
     }
     if name.is_empty() {
-        return Err("a name is empty".to_owned());
+        return Err("a name is empty (remove the comma, or name a field such as `batch_size`)".to_owned());
     }
     let all: BTreeSet<&String> = tiers.iter().copied().flatten().collect();
     Err(match nearest(name, &all) {

@@ -86,7 +86,7 @@ fn an_axis_whose_effect_differs_by_version_is_warned_of() {
         judged(a().into_iter().chain(b).collect()).warnings
     };
     assert_eq!(warnings_with(113.0), Vec::<String>::new());
-    let told = "the effect of `params.x` (p < 0.001) differs between versions of the program";
+    let told = "the effect of `params.x` (interaction: p < 0.001) differs between versions of the program: ";
     assert!(warnings_with(150.0).iter().any(|warning| warning.contains(told)), "{:?}", warnings_with(150.0));
 }
 

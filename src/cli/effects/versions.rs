@@ -172,7 +172,7 @@ impl<T: Asked> Subject<'_, T> {
     }
 }
 
-/// Warns of axes whose effects differ by version. Versions are blocks, which assumes that they do not.
+/// Warns of axes whose effects differ by version. Blocks assume that effects are the same in all of them.
 pub(super) fn differing_by_version(
     axes: &[Factor],
     values: &[f64],
@@ -181,11 +181,14 @@ pub(super) fn differing_by_version(
 ) -> Option<String> {
     let (versions, others): (Vec<Factor>, Vec<Factor>) =
         blocks.iter().cloned().partition(|block| block.name == VERSION);
-    let found = interactions_with(versions.first()?, axes, values, scale, &others);
+    let versions = versions.first()?;
+    let found = interactions_with(versions, axes, values, scale, &others);
     let differing = axes.iter().zip(found).filter_map(|(axis, p)| Some((axis, p.filter(|p| *p < SIGNIFICANCE)?)));
-    let named: Vec<String> = differing.map(|(axis, p)| format!("`{}` ({})", axis.name, p_value(p))).collect();
-    let effects = if named.len() == 1 { "the effect of" } else { "the effects of" };
-    let text = "between versions of the program: effects are averages over versions (`--where` selects one)";
-    let verb = if named.len() == 1 { "differs" } else { "differ" };
-    (!named.is_empty()).then(|| format!("{effects} {} {verb} {text}", named.join(", ")))
+    let named: Vec<String> =
+        differing.map(|(axis, p)| format!("`{}` (interaction: {})", axis.name, p_value(p))).collect();
+    let (effects, verb) = if named.len() == 1 { ("the effect of", "differs") } else { ("the effects of", "differ") };
+    let is_of_machines = others.iter().any(|other| versions.relation(other).is_some());
+    let machines = if is_of_machines { ", or between the machines that ran them" } else { "" };
+    let text = format!("between versions of the program{machines}: what is shown is an average over versions");
+    (!named.is_empty()).then(|| format!("{effects} {} {verb} {text} (`--where` selects one)", named.join(", ")))
 }

@@ -16,7 +16,8 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     match (stated, known_metric(metric)) {
         (Some(stated), Some(known)) if stated != known.direction.name() => {
             let better = if known.direction == Direction::Minimize { "lower" } else { "higher" };
-            let text = format!("--direction: {better} is better of `{metric}` (the option is for metrics of your own)");
+            let text =
+                format!("{better} is better of `{metric}` (leave the direction out: it is for metrics of your own)");
             Err(Failure::new(exit::USAGE, text))
         }
         (_, Some(known)) => Ok(known.direction),
@@ -56,8 +57,12 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
     if metric.is_empty() {
         return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
     }
-    let direction = direction_of(metric, way)
-        .map_err(|_| fault(unknown(metric, &format!("write `{metric}:minimize` or `{metric}:maximize`"))))?;
+    let direction = match known_metric(metric) {
+        // A known metric has its direction.
+        Some(_) => direction_of(metric, way)?,
+        None => direction_of(metric, way)
+            .map_err(|_| fault(unknown(metric, &format!("write `{metric}:minimize` or `{metric}:maximize`"))))?,
+    };
     Ok((metric.to_owned(), direction))
 }
 
