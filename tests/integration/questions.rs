@@ -45,8 +45,9 @@ fn best_ranks_configurations_by_the_mean_over_their_seeds() {
     assert_eq!(best["places"].as_array().unwrap().len(), 1);
     assert_eq!(best["places"][0]["config"]["params.x"], 3);
     assert_eq!(best["direction"], "maximize");
-    let own = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy", "--direction", "minimize"], 0);
-    assert_eq!(own["places"][0]["config"]["params.x"], 1);
+    let turned = ["best", "--model", "toy", "--metric", "accuracy", "--direction", "minimize"];
+    assert_snapshot!(sandbox.run(&turned).complaint(2), @"error: higher is better of `accuracy` (leave the direction out: it is for metrics of your own)");
+    sandbox.json(&[&turned[..6], &["maximize"]].concat(), 0);
 }
 
 #[test]
