@@ -262,6 +262,12 @@ fn nearest<'a>(name: &str, names: &BTreeSet<&'a String>) -> Option<&'a str> {
     if name.len() > 100 {
         return None;
     }
+    // `batch` for `batch_size`.
+    let begins = format!("{name}_");
+    let longer = names.iter().filter(|full| full.rsplit('.').next().is_some_and(|ending| ending.starts_with(&begins)));
+    if let Some(shortest) = longer.min_by_key(|full| full.len()) {
+        return Some(shortest.as_str());
+    }
     names
         .iter()
         .flat_map(|full| {

@@ -76,6 +76,8 @@ fn a_short_name_is_looked_for_in_one_set_after_the_other() {
     assert!(full("hst.name").unwrap_err().contains("did you mean `host.name`?"));
     let near = |name: &str| full_name(name, &[&["loss", "host.os"].map(str::to_owned).into()]).unwrap_err();
     assert!(near("los").contains("did you mean `loss`?"), "{}", near("los"));
+    let begun = full_name("batch", &[&["git.patch", "training.batch_size"].map(str::to_owned).into()]).unwrap_err();
+    assert!(begun.contains("did you mean `training.batch_size`?"), "{begun}");
     let expr = Expr::parse_in("gpus == 2 and host == n1", &[&first, &second]).unwrap();
     assert_eq!(expr.fields(), ["hardware.gpus", "host.name"].into());
 }
