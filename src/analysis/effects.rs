@@ -184,7 +184,7 @@ fn work(observations: usize, columns: usize, terms: usize) -> f64 {
     number(observations) * number(columns).powi(2) * number(terms)
 }
 
-/// All pairs of so many factors.
+/// Each pair of `count` factors, by their indices.
 fn pairs_of(count: usize) -> Vec<(usize, usize)> {
     (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect()
 }
@@ -271,7 +271,7 @@ pub fn effects(
         return None;
     }
     let count = factors.len();
-    let mut pairs: Vec<(usize, usize)> = pairs_of(count);
+    let mut pairs = pairs_of(count);
     let columns = columns_of(factors, blocks, &pairs);
     let is_too_much = work(n, columns, count + pairs.len()) > MOST_WORK;
     let mut without_pairs = is_too_much.then_some("there are too many combinations (--axes chooses)");

@@ -46,7 +46,7 @@ fn best_ranks_configurations_by_the_mean_over_their_seeds() {
     assert_eq!(best["places"][0]["config"]["params.x"], 3);
     assert_eq!(best["direction"], "maximize");
     let turned = ["best", "--model", "toy", "--metric", "accuracy", "--direction", "minimize"];
-    assert_snapshot!(sandbox.run(&turned).complaint(2), @"error: higher is better of `accuracy` (leave the direction out: it is for metrics of your own)");
+    assert_snapshot!(sandbox.run(&turned).complaint(2), @"error: direction `minimize`: higher is better of `accuracy` (leave the direction out: it is for metrics of your own)");
     sandbox.json(&[&turned[..6], &["maximize"]].concat(), 0);
 }
 

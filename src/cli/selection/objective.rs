@@ -16,8 +16,9 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     match (stated, known_metric(metric)) {
         (Some(stated), Some(known)) if stated != known.direction.name() => {
             let better = if known.direction == Direction::Minimize { "lower" } else { "higher" };
-            let text =
-                format!("{better} is better of `{metric}` (leave the direction out: it is for metrics of your own)");
+            let text = format!(
+                "direction `{stated}`: {better} is better of `{metric}` (leave the direction out: it is for metrics of your own)"
+            );
             Err(Failure::new(exit::USAGE, text))
         }
         (_, Some(known)) => Ok(known.direction),
