@@ -289,6 +289,8 @@ fn a_front_is_what_nothing_beats_in_everything() {
     for (metrics, code) in [("energy", 2), ("energy,own", 2), ("energy,own:minimize", 1)] {
         sandbox.run(&["pareto", "--model", "toy", "--metrics", metrics]).complaint(code);
     }
+    let misspelt = sandbox.run(&["pareto", "--model", "toy", "--metrics", "energy:minimise,own:minimize"]).complaint(2);
+    assert!(misspelt.contains("--metrics: `minimise` is no direction of `energy` (write `energy`)"), "{misspelt}");
 }
 
 #[test]

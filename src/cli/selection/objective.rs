@@ -55,6 +55,9 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
         _ => (text, None),
     };
     let fault = |text: String| Failure::new(exit::USAGE, format!("{argument}: {text}"));
+    if let Some((name, way)) = metric.rsplit_once(':').filter(|(name, _)| known_metric(name).is_some()) {
+        return Err(fault(format!("`{way}` is no direction of `{name}` (write `{name}`)")));
+    }
     if metric.is_empty() {
         return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
     }
