@@ -21,6 +21,7 @@ use crate::device::step_timer::StepTimer;
 use crate::device::{idle, memory};
 use crate::fit::heartbeat::{Heartbeat, Watch};
 use crate::gradient_readiness::StagePasses;
+use crate::native::memory::unstaged;
 use crate::number::{real, real_len, wide};
 use crate::ops::joined;
 use crate::optimizer::Optimizer;
@@ -29,7 +30,7 @@ use crate::precision::Scaler;
 use crate::spec::Spec;
 use crate::task::Task;
 use crate::{Finish, Sink, TrainError};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -388,8 +389,7 @@ fn initial(group: &ProcessGroup, task: &dyn Task, seed: u64, place: &Place) -> V
     if !group.is_leader() && !group.pipelined() {
         return task.param_specs().iter().map(|param_spec| Tensor::zeros([param_spec.len()], &device)).collect();
     }
-    let values = task.initial(seed).into_iter();
-    values.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect()
+    task.initial(seed).into_iter().map(|values| Tensor::from_data(unstaged(values), &device)).collect()
 }
 
 #[cfg(test)]

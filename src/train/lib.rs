@@ -196,8 +196,8 @@ pub fn run(
     if let Some(fault) = fault {
         return Err(ParallelError::NoFault { fault }.into());
     }
-    let place = ranks::opened(&spec, device::open, sink)?;
-    let task = task::Loaded::load(&spec)?.task(&spec, &place, 0);
+    let (loaded, place) = ranks::beside_loading(&spec, || ranks::opened(&spec, device::open, sink))?;
+    let task = loaded.task(&spec, &place, 0);
     let train = || fit::fit(parallel::ProcessGroup::single(), &spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();

@@ -11,6 +11,7 @@ use crate::spec::{DeviceSpec, Spec};
 use crate::task::Loaded;
 use crate::{Finish, Sink, TrainError};
 use ledger_record::EventKind;
+use std::panic::resume_unwind;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -31,11 +32,20 @@ pub fn train(
     stop: &AtomicBool,
 ) -> Result<Finish, TrainError> {
     device::suffice(spec.device, spec.ranks)?;
-    let link = link(spec, sink)?;
-    let loaded = Loaded::load(spec)?;
+    let (loaded, link) = beside_loading(spec, || link(spec, sink))?;
     let limits = Limits { first: if tuned { LOADING } else { LIMITS.first }, ..LIMITS };
     let run = Run { spec: spec.clone(), loaded, limits, tuned, open: device::open };
     run.share(&link, fault, sink, stop)
+}
+
+/// Loads the data on another thread while `open` opens devices. If both fail, returns the error of `open`.
+pub fn beside_loading<T>(spec: &Spec, open: impl FnOnce() -> Result<T, TrainError>) -> Result<(Loaded, T), TrainError> {
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| Loaded::load(spec));
+        let opened = open()?;
+        let loaded = loading.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok((loaded, opened))
+    })
 }
 
 /// Connects the ranks' devices.

@@ -5,12 +5,15 @@ use super::plan::enter;
 use super::step_graph::tolerate_here;
 use super::{Fault, check};
 use crate::number::{real, wide};
+use burn::tensor::{DType, Tensor, TensorData, TensorReadError};
+use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty, Bytes};
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
 use cubecl::config::size::MemorySize;
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::{InstallMemoryPoolsError, Runtime};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
 /// The result of limiting a GPU's memory.
@@ -122,6 +125,69 @@ fn pools(reclaim_at_bytes: u64) -> MemoryPoolsConfig {
     MemoryPoolsConfig::Explicit(small.chain([others]).collect())
 }
 
+/// The largest number of values that [`read`] copies at a time: 1 MiB.
+///
+/// The runtime copies through page-locked memory, which it allocates in pages. A page for up to 1 MiB has 32 MiB or a
+/// little more; one for 100 MB has a 64th of the GPU's memory. Locking that takes up to a second.
+const PIECE: usize = 1 << 18;
+
+/// Alignment of the parts of a tensor that the runtime copies without a kernel, in values of four bytes.
+const ALIGNED: usize = 128;
+
+/// Reads a flat tensor of 32-bit floats in pieces.
+///
+/// # Errors
+/// If the tensor cannot be read.
+pub fn read(tensor: &Tensor<1>) -> Result<TensorData, TensorReadError> {
+    let len = tensor.shape().num_elements();
+    if len <= PIECE || !len.is_multiple_of(ALIGNED) {
+        return tensor.clone().try_into_data_as::<f32>();
+    }
+    let mut values = Vec::with_capacity(len);
+    for first in (0..len).step_by(PIECE) {
+        let piece = tensor.clone().narrow(0, first, PIECE.min(len - first));
+        values.extend(piece.try_into_vec_as::<f32>()?);
+    }
+    Ok(TensorData::new(values, [len]))
+}
+
+/// Returns values for a flat tensor that the runtime copies to a GPU without page-locked memory in between.
+pub fn unstaged(values: Vec<f32>) -> TensorData {
+    let len = values.len();
+    // SAFETY: all bytes of the values are initialized.
+    #[expect(unsafe_code, reason = "the runtime's own controllers stage what they hold")]
+    let bytes = unsafe { Bytes::from_controller(Box::new(Unstaged(values)), size_of::<f32>() * len) };
+    TensorData::from_bytes(bytes, [len], DType::F32)
+}
+
+/// Values in ordinary memory. The runtime is told that they are page-locked, so it passes their address to the driver,
+/// which accepts both.
+struct Unstaged(Vec<f32>);
+
+impl AllocationController for Unstaged {
+    fn alloc_align(&self) -> usize {
+        align_of::<f32>()
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Pinned
+    }
+
+    #[expect(unsafe_code, reason = "the trait's method is unsafe")]
+    unsafe fn memory_mut(&mut self, _: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        let bytes = size_of_val(self.0.as_slice());
+        // SAFETY: the values are borrowed as long as their bytes, and the caller writes initialized bytes only.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), bytes) })
+    }
+
+    fn memory(&self, _: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        let bytes = size_of_val(self.0.as_slice());
+        // SAFETY: the values are borrowed as long as their bytes.
+        #[expect(unsafe_code, reason = "values as their bytes")]
+        Ok(unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), bytes) })
+    }
+}
+
 /// Whether each of the first `cards` GPUs can access the memory of the next and of the previous one.
 ///
 /// # Errors
@@ -167,6 +233,37 @@ mod tests {
         assert_eq!(shown[0], "ExclusivePages { max_alloc_size: 512 }");
         assert_eq!(shown[11], "ExclusivePages { max_alloc_size: 1048576 }");
         assert_eq!(shown[12], "Direct { reclaim_at: Some(19327352832) }");
+    }
+
+    #[test]
+    fn values_without_staging_are_the_same_values() {
+        let values = vec![1.0_f32, -2.5, f32::MIN_POSITIVE];
+        let data = unstaged(values.clone());
+        assert_eq!(data, TensorData::new(values.clone(), [3]));
+        assert_eq!(data.clone().try_into_vec::<f32>().expect("f32"), values);
+        let tensor = Tensor::<1>::from_data(data, &burn::tensor::Device::flex());
+        assert_eq!(read(&tensor).expect("readable"), TensorData::new(values, [3]));
+    }
+
+    /// Checks that tensors of several lengths have the same bits after an upload and a read in pieces.
+    fn round_trips(device: &burn::tensor::Device) {
+        for len in [1, PIECE, PIECE + 1, 2 * PIECE + ALIGNED, 3 * PIECE] {
+            let values: Vec<f32> =
+                (0..len).map(|at| f32::from_bits(0x3f00_0000 | u32::try_from(at).expect("small"))).collect();
+            let tensor = Tensor::<1>::from_data(unstaged(values.clone()), device);
+            assert!(read(&tensor).expect("readable") == TensorData::new(values, [len]), "{len} values");
+        }
+    }
+
+    #[test]
+    fn values_are_read_in_pieces() {
+        round_trips(&burn::tensor::Device::flex());
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn values_are_uploaded_and_read_in_pieces_on_gpu() {
+        round_trips(&burn::tensor::Device::cuda(0));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use super::Trainer;
 use crate::TrainError;
 use crate::device::caught;
 use crate::device::peak::matmul_tflops;
+use crate::native::memory::read;
 use crate::number::{real, real_len, wide};
 use crate::parallel::Pace;
 use crate::parameters::ParamSpec;
 use crate::task::evaluate::enough;
+use burn::tensor::TensorData;
 use ledger_record::{Digest, EventKind, PhaseEdge};
-use rayon::prelude::*;
 
 /// The fact that lists which batches of timed inference are replayed, or why they are not.
 const GRAPH: &str = "inference_graph";
@@ -125,9 +126,7 @@ impl Trainer<'_> {
         let mut values = Vec::new();
         for parameter in &self.parameters {
             self.summing(1, Pace::reading(parameter.shape().num_elements()));
-            let read: Vec<f32> =
-                parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
-            values.push(read);
+            values.push(read(parameter).map_err(|source| TrainError::read("the parameters", source))?);
         }
         self.place.check()?;
         for (name, value) in self.task.metrics(&values) {
@@ -173,16 +172,14 @@ impl Trainer<'_> {
     }
 }
 
-/// Hashes every parameter in order: name, shape, and the little-endian bytes of its values.
-fn weights_digest(param_specs: &[ParamSpec], values: &[Vec<f32>]) -> Digest {
-    let pieces = |(param_spec, values): (&ParamSpec, &Vec<f32>)| {
-        let shape = param_spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
-        let mut bytes = vec![0; size_of_val(values.as_slice())];
-        bytes.chunks_exact_mut(4).zip(values).for_each(|(to, value)| to.copy_from_slice(&value.to_le_bytes()));
-        [param_spec.name.as_bytes().to_vec(), shape, bytes]
-    };
-    let pieces: Vec<[Vec<u8>; 3]> = param_specs.par_iter().zip(values).map(pieces).collect();
-    Digest::of_pieces("ledger weights v1", &pieces.iter().flatten().map(Vec::as_slice).collect::<Vec<_>>())
+/// Hashes every parameter in order: name, shape, and the bytes of its values, which are little-endian on all machines
+/// that CUDA and the releases are for.
+fn weights_digest(param_specs: &[ParamSpec], values: &[TensorData]) -> Digest {
+    let shape = |spec: &ParamSpec| spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
+    let shapes: Vec<Vec<u8>> = param_specs.iter().map(shape).collect();
+    let pieces = param_specs.iter().zip(&shapes).zip(values);
+    let pieces = pieces.flat_map(|((spec, shape), values)| [spec.name.as_bytes(), shape, values.as_bytes()]);
+    Digest::of_pieces("ledger weights v1", &pieces.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -194,7 +191,7 @@ mod tests {
     fn the_digest_of_weights_is_that_of_names_shapes_and_bytes() {
         let param_specs =
             [ParamSpec::new("a", &[2, 1], Init::Constant(0.0)), ParamSpec::new("b", &[1], Init::Constant(0.0))];
-        let digest = weights_digest(&param_specs, &[vec![1.0, -2.5], vec![0.5]]);
+        let digest = weights_digest(&param_specs, &[TensorData::from([1.0_f32, -2.5]), TensorData::from([0.5_f32])]);
         let pieces: [&[u8]; 6] = [
             b"a",
             &[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],

@@ -268,7 +268,7 @@ impl Task for DetectionTask {
         vec![("flops_per_sample", 3.0 * real(self.network.model.learning_flops(self.data.side())), "FLOP")]
     }
 
-    fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+    fn metrics(&self, _values: &[TensorData]) -> Vec<(&'static str, f64)> {
         let Share { host, all, .. } = self.share;
         if all.is_zero() { Vec::new() } else { vec![("matching_share", host.as_secs_f64() / all.as_secs_f64())] }
     }

@@ -25,7 +25,7 @@ use crate::fit::heartbeat::Heartbeat;
 use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
 use crate::parameters::{self, ParamSpec};
 use crate::{Sink, TrainError};
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub trait Task {
 
     /// Returns all parameters of the model with their values, of which this task has `mine`. Returns `None` on all
     /// stages but the first.
-    fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
+    fn whole_model(&mut self, mine: Vec<TensorData>) -> Result<Option<Whole>, TrainError> {
         Ok(Some((self.param_specs().to_vec(), mine)))
     }
 
@@ -110,13 +110,13 @@ pub trait Task {
     }
 
     /// Returns metrics of the final parameters, besides those of the last evaluation.
-    fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+    fn metrics(&self, _values: &[TensorData]) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 }
 
 /// A model's parameters and their values.
-pub type Whole = (Vec<ParamSpec>, Vec<Vec<f32>>);
+pub type Whole = (Vec<ParamSpec>, Vec<TensorData>);
 
 /// The scores of an evaluation: names, such as `eval_loss` or `eval_accuracy`, and values.
 pub type Score = Vec<(&'static str, f64)>;

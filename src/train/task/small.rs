@@ -11,7 +11,7 @@ use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::spec::Small;
 use crate::task::evaluate::{BATCH, answer, evaluate, turn};
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use ledger_record::Digest;
 use std::sync::Arc;
 
@@ -129,9 +129,9 @@ impl Task for SmallTask {
         self.data.digest()
     }
 
-    fn metrics(&self, values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+    fn metrics(&self, values: &[TensorData]) -> Vec<(&'static str, f64)> {
         let (Small::Linear { .. }, [weight, bias]) = (self.model, values) else { return Vec::new() };
-        let named = |name, values: &[f32]| values.first().map(|value| (name, f64::from(*value)));
+        let named = |name, values: &TensorData| Some((name, f64::from(*values.as_slice::<f32>().ok()?.first()?)));
         named("weight", weight).into_iter().chain(named("bias", bias)).collect()
     }
 }

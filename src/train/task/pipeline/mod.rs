@@ -219,13 +219,12 @@ fn run(
 }
 
 /// Puts a stage's values in their places. Returns whether they equal the values that another stage put there before.
-fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool {
-    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+fn put(values: &mut [TensorData], places: &[usize], theirs: Vec<TensorData>) -> bool {
     let mut alike = true;
     for (place, theirs) in places.iter().zip(theirs) {
         match values.get_mut(*place) {
-            Some(value) if value.is_empty() => *value = theirs,
-            Some(value) => alike &= bits(value) == bits(&theirs),
+            Some(value) if value.num_elements() == 0 => *value = theirs,
+            Some(value) => alike &= value.as_bytes() == theirs.as_bytes(),
             None => alike = false,
         }
     }
@@ -350,30 +349,31 @@ impl Task for PipelineStage {
         parameters::count(self.stages.param_specs())
     }
 
-    fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
+    fn whole_model(&mut self, mine: Vec<TensorData>) -> Result<Option<Whole>, TrainError> {
         let Some(endpoint) = &self.endpoint else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
         let limit = Some(endpoint.limits.step.saturating_add(endpoint.limits.last));
         let at = SyncPoint { what: "weights", index: 1, limit };
         let place = &self.network.place;
         if !self.first() {
             let device = place.device();
-            let tensor = |values: &Vec<f32>| FlatTensor {
-                values: Tensor::from_data(TensorData::from(values.as_slice()), &device),
-                shape: vec![values.len()],
+            let tensor = |values: TensorData| FlatTensor {
+                shape: vec![values.num_elements()],
+                values: Tensor::from_data(values, &device),
             };
-            endpoint.send(0, at, mine.iter().map(tensor).collect())?;
+            endpoint.send(0, at, mine.into_iter().map(tensor).collect())?;
             endpoint.release(0, at)?;
             place.sync()?;
             place.check()?;
             return Ok(None);
         }
-        let mut values = vec![Vec::new(); self.stages.param_specs().len()];
+        let mut values = vec![TensorData::new(Vec::<f32>::new(), [0]); self.stages.param_specs().len()];
         put(&mut values, self.stages.places(0), mine);
         for stage in 1..self.stages.count() {
             let read = |tensor: FlatTensor| {
-                tensor.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
+                tensor.values.try_into_data_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
             };
-            let theirs: Vec<Vec<f32>> = endpoint.receive(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
+            let theirs: Vec<TensorData> =
+                endpoint.receive(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
             if !put(&mut values, self.stages.places(stage), theirs) {
                 return Err(ParallelError::Apart { ranks: vec![stage] }.into());
             }
