@@ -69,14 +69,18 @@ impl Api {
             Err((status, why)) => return Answer::refused(status, &why),
         };
         let before = kept::stamp(&self.ledger);
-        if let Some(answer) = self.kept.find(&arguments, before) {
+        let is_kept = || kept::is_kept(&arguments, &self.ledger);
+        let was_kept = is_kept();
+        if let Some(answer) = self.kept.find(&arguments, before).filter(|_| was_kept) {
             return answer;
         }
         let _turn = self.turns.acquire().await;
         let answer = self.run(&arguments).await.unwrap_or_else(|error| {
             Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, &format!("the question could not be asked: {error}"))
         });
-        self.kept.keep(&arguments, &answer, before);
+        if was_kept && is_kept() {
+            self.kept.keep(&arguments, &answer, before);
+        }
         answer
     }
 

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Commands whose response depends only on the ledger's file; others also depend on running attempts.
+/// Commands whose response depends only on the ledger's file.
 const COMMANDS: [&str; 6] = ["names", "best", "pareto", "effects", "diff", "why"];
+/// The command whose response also has running attempts and what Slurm's tasks left.
+const LISTING: &str = "ls";
 /// Most bytes of all cached responses together.
 const MOST_BYTES: usize = 32 << 20;
 /// A file that changed more recently may change again within the resolution of its time.
@@ -20,6 +22,19 @@ pub(super) type Stamp = Option<(u64, SystemTime)>;
 pub(super) fn stamp(ledger: &Path) -> Stamp {
     let file = ledger.join("ledger.redb").metadata().ok()?;
     Some((file.len(), file.modified().ok()?))
+}
+
+/// Whether the response to a command depends only on the ledger's file now.
+pub(super) fn is_kept(arguments: &[String], ledger: &Path) -> bool {
+    let command = arguments.first().map(String::as_str).unwrap_or_default();
+    COMMANDS.contains(&command) || command == LISTING && is_quiet(ledger)
+}
+
+/// Whether no attempt runs, and no submission waits to be collected.
+fn is_quiet(ledger: &Path) -> bool {
+    let journals = std::fs::read_dir(ledger.join("journal")).into_iter().flatten().flatten();
+    let mut journals = journals.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    journals.next().is_none() && !ledger.join("slurm").exists()
 }
 
 /// Cached responses by their arguments.
@@ -43,8 +58,7 @@ impl Kept {
     /// Caches a response. `before` is the state of the file before the command ran.
     pub(super) fn keep(&self, arguments: &[String], answer: &Answer, before: Stamp) {
         let is_settled = before.and_then(|(_, changed)| changed.elapsed().ok()).is_some_and(|age| age >= SETTLED);
-        let is_kept = arguments.first().is_some_and(|command| COMMANDS.contains(&command.as_str()));
-        if !is_settled || !is_kept || !answer.status.is_success() {
+        if !is_settled || !answer.status.is_success() {
             return;
         }
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,16 +94,30 @@ mod tests {
         assert_eq!((size("best --model=a", new), size("best --model=a", None)), (None, None));
         kept.keep(&ask("effects"), &answer(4), new);
         assert_eq!((size("best --model=a", new), size("effects", new)), (None, Some(4)), "the file is another one");
-        // Not cached: running attempts, a file that may change within its time's resolution, and a refusal.
-        kept.keep(&ask("ls"), &answer(5), new);
+        // Not cached: a file that may change within its time's resolution, and a refusal.
         kept.keep(&ask("names"), &answer(5), at(2, 0));
         kept.keep(&ask("why"), &Answer::refused(StatusCode::BAD_REQUEST, "no"), new);
-        assert_eq!((size("ls", new), size("names", new), size("why", new)), (None, None, None));
+        assert_eq!((size("names", new), size("why", new)), (None, None));
         kept.keep(&ask("pareto"), &answer(MOST_BYTES - 2), new);
         assert_eq!(
             (size("effects", new), size("pareto", new)),
             (None, Some(MOST_BYTES - 2)),
             "there is no room for both"
         );
+    }
+
+    #[test]
+    fn a_listing_is_cached_while_nothing_runs_and_nothing_waits() {
+        let ledger = tempfile::tempdir().unwrap();
+        let is_kept = |command: &str| is_kept(&[command.to_owned()], ledger.path());
+        assert_eq!(["ls", "best", "watch", "show"].map(is_kept), [true, true, false, false]);
+        std::fs::create_dir(ledger.path().join("journal")).unwrap();
+        std::fs::write(ledger.path().join("journal/.lock"), "").unwrap();
+        assert!(is_kept("ls"));
+        std::fs::write(ledger.path().join("journal/1.journal"), "").unwrap();
+        assert_eq!(["ls", "best"].map(is_kept), [false, true]);
+        std::fs::remove_file(ledger.path().join("journal/1.journal")).unwrap();
+        std::fs::create_dir(ledger.path().join("slurm")).unwrap();
+        assert!(!is_kept("ls"));
     }
 }

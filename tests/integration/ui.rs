@@ -277,6 +277,26 @@ fn a_person_filters_sorts_and_compares() {
 }
 
 #[test]
+fn answers_are_prepared_while_nothing_runs() {
+    let Some(mut page) = Page::open(1400, false) else { return };
+    let sandbox = swept();
+    let served = Served::new(&sandbox);
+    page.visit(&served.address);
+    page.wait(ROW);
+    let asked = "performance.getEntriesByType('resource').map(one => new URL(one.name).pathname.slice(5))";
+    page.wait(&format!("['best', 'pareto', 'effects'].every(one => {asked}.includes(one))"));
+    assert_eq!(page.value("document.querySelector('h1').textContent"), "Runs");
+    // The page of answers asks the same questions.
+    let all = "performance.getEntriesByType('resource').filter(one => /best|pareto|effects/.test(one.name)).map(one => one.name)";
+    page.click("document.querySelector('nav a[href=\"#/answers\"]')");
+    page.wait(&format!("{all}.length === 6"));
+    let names = page.value(all);
+    let names: std::collections::BTreeSet<_> =
+        names.as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
 fn a_stretch_of_the_timeline_has_its_energy() {
     let Some(mut page) = Page::open(1400, false) else { return };
     let sandbox = Sandbox::new();

@@ -5,15 +5,37 @@ import { allNames, ask } from './api.js';
 import { scatter } from './scatter.js';
 import { setOptions } from './state.js';
 
+const askRanking = (model, metric, where, signal) => ask('best', { model, metric, where, top: 50 }, signal);
+const askFront = (model, metrics, where, signal) => ask('pareto', { model, metrics: metrics.join(','), where, dominated: 'true' }, signal);
+const askEffects = (model, metric, where, signal) => ask('effects', { model, metric, where }, signal);
+
+/** The metric beside the first one on the front, if the address names none. */
+const usualSecond = (metric, metrics) => ['train_time', 'accuracy', 'loss', 'energy'].find((name) => name !== metric && metrics.includes(name)) ?? metrics.find((name) => name !== metric);
+
+/** Requests each model's answers once, one after the other, so that the server has them before they are shown. */
+export async function prepareAnswers(signal) {
+  const names = await allNames();
+  for (const model of names.models) {
+    const metrics = names.metrics[model] ?? [];
+    const first = await askRanking(model, null, '', signal).catch(() => null);
+    if (signal.aborted) return;
+    const metric = first?.document.metric ?? metrics[0];
+    const second = usualSecond(metric, metrics);
+    if (second) await askFront(model, [metric, second], '', signal).catch(() => null);
+    await askEffects(model, metric, '', signal).catch(() => null);
+    if (signal.aborted) return;
+  }
+}
+
 export async function answersPage(model, options, signal) {
   const names = await allNames();
   if (names.models.length === 0) return el('div', {}, el('h1', { text: 'Answers' }), el('p', { text: 'No attempt has finished yet.' }));
   const chosen = model || names.models[0];
   const metrics = names.metrics[chosen] ?? [];
   const where = options.get('where') ?? '';
-  const first = await ask('best', { model: chosen, metric: options.get('metric'), where, top: 50 }, signal).catch((error) => ({ error }));
+  const first = await askRanking(chosen, options.get('metric'), where, signal).catch((error) => ({ error }));
   const metric = options.get('metric') ?? first.document?.metric ?? metrics[0];
-  const second = options.get('second') ?? ['train_time', 'accuracy', 'loss', 'energy'].find((name) => name !== metric && metrics.includes(name)) ?? metrics.find((name) => name !== metric);
+  const second = options.get('second') ?? usualSecond(metric, metrics);
   const pick = (label, all, value, change) => el('label', {}, label, el('select', { name: label, onchange: (event) => change(event.target.value) }, ...[...new Set([...all, value].filter(Boolean))].map((name) => el('option', { value: name, text: name, selected: name === value }))));
   const reload = (changes) => {
     setOptions(changes);
@@ -97,7 +119,7 @@ function sentences(best) {
 
 async function front(model, metrics, where, signal) {
   if (metrics.length < 2) return el('p', { text: 'A front needs two metrics.' });
-  const { document: found, command } = await ask('pareto', { model, metrics: metrics.join(','), where, dominated: 'true' }, signal);
+  const { document: found, command } = await askFront(model, metrics, where, signal);
   const points = found.points.filter((point) => metrics.every((name) => point.metrics[name]));
   const fields = differing(points.map((point) => point.config));
   const chosen = el('div', { role: 'status' });
@@ -108,7 +130,7 @@ async function front(model, metrics, where, signal) {
 }
 
 async function effects(model, metric, where, signal) {
-  const { document: found, command } = await ask('effects', { model, metric, where }, signal);
+  const { document: found, command } = await askEffects(model, metric, where, signal);
   const block = (effect) => {
     const means = effect.levels.map((level) => level.mean);
     const bar = (mean) => {

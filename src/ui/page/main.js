@@ -4,7 +4,7 @@ import { el, replace } from './dom.js';
 import { follow, listen, live } from './live.js';
 import { place } from './state.js';
 import { runsPage } from './runs.js';
-import { answersPage } from './answers.js';
+import { answersPage, prepareAnswers } from './answers.js';
 import { runPage } from './run.js';
 import { comparePage } from './compare.js';
 
@@ -63,4 +63,29 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
   document.querySelectorAll('canvas').forEach((canvas) => canvas.dispatchEvent(new Event('redraw')));
 });
 addEventListener('hashchange', show);
-show();
+
+/** How long the page is quiet before answers are prepared; the server keeps no answer of a file that changed less than 2 s ago. */
+const QUIET_MS = 3000;
+let preparing, quiet;
+
+/** Prepares answers while nothing runs: the work would disturb measurements. */
+function prepare() {
+  clearTimeout(quiet);
+  if (live.running.length > 0 || document.hidden || live.end) {
+    preparing?.abort();
+    return;
+  }
+  quiet = setTimeout(() => {
+    preparing?.abort();
+    preparing = new AbortController();
+    prepareAnswers(preparing.signal).catch(() => {});
+  }, QUIET_MS);
+}
+let running = 0;
+follow(({ hasSealed }) => {
+  // A running attempt reports often: only its start and its end matter here.
+  if (!hasSealed && (live.running.length > 0) === (running > 0)) return;
+  running = live.running.length;
+  prepare();
+});
+show().then(prepare);
