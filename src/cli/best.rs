@@ -221,6 +221,7 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                     );
                     Failure::new(exit::USAGE, text)
                 }
+                None if !of_model.is_empty() => nothing(context, &asked.model, &asked.metric, &left_out),
                 None => failure,
             };
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;
@@ -292,9 +293,7 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
         let failure = "no attempt matches, or none has a finite value of this metric";
-        let gpus = "; `--gpus` needs `hardware.gpus`, which CPU runs and imported runs may lack";
-        let gpus = if args.selection.has_gpus() { gpus } else { "" };
-        let text = format!("{failure} (`--include` adds failed, tainted and hidden attempts{gpus})");
+        let text = format!("{failure} (`--include` adds failed, tainted and hidden attempts)");
         return Failure::new(exit::NO, text);
     }
     nothing(context, &args.model, &args.metric, &ranking.left_out)

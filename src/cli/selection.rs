@@ -94,11 +94,6 @@ impl Selection {
         self.condition.as_ref().is_some_and(|text| text.split(|c| !is_of_name(c)).any(|word| word == name))
     }
 
-    /// Whether a number of GPUs is given.
-    pub(super) fn has_gpus(&self) -> bool {
-        self.gpus.is_some()
-    }
-
     /// Whether attempts are included that do not count otherwise.
     pub(super) fn takes_in_more(&self) -> bool {
         !self.include.is_empty()
@@ -185,11 +180,16 @@ impl Selection {
             Some(text) => parted(trials, text, names)?,
             None => (trials, Vec::new()),
         };
-        let Some(wanted) = self.gpus.map(i64::from) else { return Ok((trials, others)) };
-        let is_wide = |trial: &Trial| trial.field(GPUS).and_then(|value| value.as_int()) == Some(wanted);
-        let (trials, of_others): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(is_wide);
+        let Some(wanted) = self.gpus else { return Ok((trials, others)) };
+        let is_wide = Expr::parse_in(&format!("{GPUS} == {wanted}"), &[&[GPUS.to_owned()].into()])
+            .map_err(|error| Failure::new(exit::USAGE, format!("--gpus: {error}")))?;
+        let (wide, of_others): (Vec<Trial>, Vec<Trial>) =
+            trials.into_iter().partition(|trial| is_wide.matches(&|name| trial.field(name)));
+        if wide.is_empty() && !of_others.is_empty() {
+            return Err(no_match("--gpus", &of_others, &is_wide));
+        }
         others.extend(of_others);
-        Ok((trials, others))
+        Ok((wide, others))
     }
 }
 
@@ -223,13 +223,13 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
     if !trials.is_empty() && !trials.iter().any(matching) {
         let fault = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err());
-        return Err(fault.map_or_else(|| no_match(&trials, &condition), wrong));
+        return Err(fault.map_or_else(|| no_match("--where", &trials, &condition), wrong));
     }
     Ok(trials.into_iter().partition(matching))
 }
 
 /// Returns the failure if no attempt matches. It names a part of the condition that none meets, and the values that exist.
-fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
+fn no_match(argument: &str, trials: &[Trial], condition: &Expr) -> Failure {
     /// The largest number of values that are listed.
     const LISTED: usize = 6;
     let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
@@ -255,7 +255,7 @@ fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
             }
         }
     };
-    Failure::new(exit::NO, format!("--where: {text}"))
+    Failure::new(exit::NO, format!("{argument}: {text}"))
 }
 
 impl<T> Selected<T> {
@@ -486,6 +486,9 @@ pub(super) fn runs_of(context: &Context, model: &str) -> usize {
     runs.map_or(0, |()| count)
 }
 
+/// The largest number of metrics that [`nothing`] names.
+const MOST_NAMED: usize = 20;
+
 /// Returns the reason why nothing was found: values that are tainted or hidden, or else the metrics or models that exist.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
     let failure =
@@ -505,10 +508,15 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
                 0 => String::new(),
                 attempts => format!("NaN or infinite in {}; ", crate::report::count(attempts, "attempt")),
             };
-            format!(
-                "no finished attempt of `{model}` has a finite `{metric}` ({not_finite}there are: {})",
-                list(metrics.iter().collect())
-            )
+            // Metrics of single inference batches have the same names with `@`.
+            let (mut named, _): (Vec<&String>, Vec<&String>) = metrics.iter().partition(|name| !name.contains('@'));
+            let more = match named.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more; `ledger show` lists those of an attempt"),
+            };
+            named.truncate(MOST_NAMED);
+            let there = list(named);
+            format!("no finished attempt of `{model}` has a finite `{metric}` ({not_finite}there are: {there}{more})")
         }
         // Without current indexes, the existing metrics are unknown.
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),

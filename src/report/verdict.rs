@@ -41,7 +41,7 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
         let rows = verdict.tested.iter().map(|one| {
             // Equal bits are within any margin without a test.
             let p = match one.p {
-                Some(0.0) => "same".to_owned(),
+                Some(0.0) if one.means.0 == one.means.1 => "same".to_owned(),
                 p => p.map_or_else(|| "-".to_owned(), probability),
             };
             let (before, after) = (significant(one.means.0), significant(one.means.1));
