@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// List, export, import or remove compiled and tuned kernels
 ///
-/// The first run on a GPU compiles and tunes kernels for minutes. ledger stores them for each GPU model, driver,
-/// CUDA and trainer, and uses them for no other. `export` and `import` move them to another machine with the same
+/// The first run on a GPU compiles and tunes kernels for minutes. They are stored for each GPU model, driver, CUDA
+/// and trainer, and used for no other. `export` and `import` move them to another machine with the same
 /// four. Kernels are code: import them only from people whose programs you would run.
 ///
 /// Example: ledger cache export 41c0 -o h200.kernels

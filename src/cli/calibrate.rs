@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// Measure how the power sensors of the GPUs sample, and store the result
 ///
 /// Applies load pulses to each visible GPU in turn, and reads its power and its energy counter as fast as possible.
-/// The response gives each sensor's update interval, averaging window and delay, and the counter's step. ledger
-/// stores this calibration for the GPU's model, firmware and driver. It narrows the energy intervals of later runs
+/// The response gives each sensor's update interval, averaging window and delay, and the counter's step. This
+/// calibration is stored for the GPU's model, firmware and driver. It narrows the energy intervals of later runs
 /// (docs/energy.md). No GPU setting is changed. Run nothing else on the GPU meanwhile.
 ///
 /// Your own program can be the load. It reads one line per pulse (seconds on, seconds off) and reports the phase

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 /// also the samples of each GPU (`power_instant`, `temperature` and so on), averaged over its attempts. The name of
 /// an event or a phase means its mean time: by phase on the same rank, by gpu beside that GPU.
 ///
-/// Phases of one attempt depend on each other: by phase, intervals and P take the attempt as the independent unit,
-/// and the host of imported cluster telemetry.
+/// Phases of one attempt depend on each other. So intervals and P by phase take the attempt as the independent unit,
+/// or the host of imported cluster telemetry.
 ///
 /// With --split auto, the points are divided into two clusters if there is strong evidence for them. This shows
 /// whether a correlation comes only from the difference between two groups.

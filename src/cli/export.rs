@@ -16,8 +16,8 @@ use std::path::PathBuf;
 ///
 /// With --to, the named attempts are written for another tool; a run means all its attempts. Without names, all
 /// attempts are written except hidden ones, oldest first. `csv`, `jsonl` and `parquet` are tables, chosen by
-/// --table. `mlflow` is a folder with MLflow's file store, `tensorboard` a folder of event files, `mllog` a folder of
-/// MLPerf logs, and `perfetto` a folder of traces for https://ui.perfetto.dev. `prometheus` is text that Prometheus
+/// --table. `mlflow` is a folder with MLflow's file store. `tensorboard` is a folder of event files, `mllog` one of
+/// MLPerf logs, and `perfetto` one of traces for https://ui.perfetto.dev. `prometheus` is text that Prometheus
 /// scrapes. `docs/export.md` describes each format.
 ///
 /// Example: ledger export latest -o run.ledger
@@ -72,8 +72,8 @@ pub(super) struct Args {
     #[arg(long, requires = "selecting")]
     hidden: bool,
 
-    /// The file or folder, which must not exist yet [default: the attempt's short id with `.ledger`; standard output for csv, jsonl
-    /// and prometheus]
+    /// The file or folder, which must not exist yet. Without it, csv, jsonl and prometheus go to standard output
+    /// [default: the attempt's short id with `.ledger`]
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 }

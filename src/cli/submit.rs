@@ -46,8 +46,8 @@ pub(super) struct Args {
     #[arg(value_name = "MANIFEST", required_unless_present = "resume", conflicts_with = "resume")]
     manifest: Option<PathBuf>,
 
-    /// Submit again the cells that did not end on their own: a job's number or a part of a submission's name
-    /// [default: the newest]
+    /// Submit again the cells of this submission that did not end on their own. JOB is a job's number or a part of
+    /// the submission's name [default: the newest]
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["repeat", "only", "SlurmArgs"])]
     resume: Option<String>,
 

@@ -48,8 +48,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "X", conflicts_with = "plot", value_parser = position)]
     to: Option<f64>,
 
-    /// With --json: as a plot of N pixel columns shows them, with the first, last, smallest and largest value of
-    /// each; rates for counters, and the phases
+    /// With --json: the first, last, smallest and largest value of each of N columns, as a plot shows them. Counters
+    /// are rates; phases are added
     #[arg(long, value_name = "N", conflicts_with = "plot", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     points: Option<u32>,
 

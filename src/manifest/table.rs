@@ -208,7 +208,7 @@ const HERE: &[Field] = &[
     F::hashed(
         "data.train_count",
         SAMPLES,
-        "training samples of an epoch, no more than there are; for `idx` the first ones of the file, with `data.validation_count` ones that are drawn by the seed, and all if absent",
+        "training samples of an epoch, no more than there are. For `idx`: the first ones of the file, with `data.validation_count` ones that are drawn by the seed; absent: all",
     )
     .preset(Preset::By(&[(GENERATED, Constant::Int(10_000)), (WORLDS, Constant::Int(64_000))]))
     .when("data.name", &["digits", "idx", "shapes", "grammar", "scenes", "cartpole", "catch"]),

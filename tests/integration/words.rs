@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words of a sentence, at most.
+/// The largest number of words of a sentence in documentation.
 const MOST_WORDS: usize = 30;
+
+/// The largest number of words of a sentence in help and messages.
+const MOST_WORDS_SAID: usize = 25;
 
 /// Phrases that a reader has to translate, and what to write instead.
 const PHRASES: &[(&str, &str)] = &[
@@ -96,13 +99,13 @@ fn long_sentences(paragraph: &str, most: usize) -> Vec<String> {
     sentences.into_iter().filter(|words| words.len() > most).map(|words| words.join(" ")).collect()
 }
 
-fn faults(name: &str, text: &str) -> Vec<String> {
+fn faults(name: &str, text: &str, most: usize) -> Vec<String> {
     let lines = prose(text);
     let phrases = PHRASES.iter().filter(|(phrase, _)| lines.iter().any(|line| line.contains(phrase)));
     let phrases = phrases.map(|(phrase, better)| format!("{name}: `{phrase}` ({better})"));
     let all = paragraphs(&lines);
-    let long = all.iter().flat_map(|paragraph| long_sentences(paragraph, MOST_WORDS));
-    phrases.chain(long.map(|sentence| format!("{name}: more than {MOST_WORDS} words: {sentence}"))).collect()
+    let long = all.iter().flat_map(|paragraph| long_sentences(paragraph, most));
+    phrases.chain(long.map(|sentence| format!("{name}: more than {most} words: {sentence}"))).collect()
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn long_sentences_and_worn_out_phrases_are_found() {
     let long = "word ".repeat(MOST_WORDS + 1);
     let text =
         format!("# Title\n\nShort. {long}\n- `{long}` is one word\n- nobody knows\n\n    {long}\n```\n{long}\n```\n");
-    let found = faults("page", &text);
+    let found = faults("page", &text, MOST_WORDS);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].contains("`nobody`") && found[1].contains("more than 30 words"), "{found:#?}");
 }
@@ -119,7 +122,7 @@ fn long_sentences_and_worn_out_phrases_are_found() {
 fn pages_are_in_plain_words() {
     let mut found = Vec::new();
     for page in pages().iter().filter(|page| !page.starts_with(repository(RECORDS))) {
-        found.extend(faults(&page.display().to_string(), &fs::read_to_string(page).unwrap()));
+        found.extend(faults(&page.display().to_string(), &fs::read_to_string(page).unwrap(), MOST_WORDS));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -139,12 +142,96 @@ fn help_is_in_plain_words() {
     let commands = commands.filter(|line| !line.starts_with("   "));
     let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.len() > 30, "{root}");
-    let mut found = faults("ledger --help", &as_page(&root));
+    let mut found = faults("ledger --help", &as_page(&root), MOST_WORDS_SAID);
     for command in commands.into_iter().filter(|command| *command != "help") {
         let help = sandbox.run(&[command, "--help"]).expect(0);
-        found.extend(faults(&format!("ledger {command} --help"), &as_page(&help)));
+        found.extend(faults(&format!("ledger {command} --help"), &as_page(&help), MOST_WORDS_SAID));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The string literals of Rust code, without comments. Line breaks that the code escapes are removed.
+fn literals(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = code;
+    while let Some(at) = rest.find(['"', '\'', '/']) {
+        let (token, after) = (rest.as_bytes()[at], &rest[at + 1..]);
+        rest = match token {
+            b'/' if after.starts_with('/') => after.split_once('\n').map_or("", |(_, next)| next),
+            b'/' => after,
+            b'\'' => {
+                // A character, unless it is a lifetime.
+                let mut chars = after.char_indices();
+                let first = chars.next().map_or(' ', |(_, c)| c);
+                let end = if first == '\\' {
+                    after[2..].find('\'').map(|end| end + 2)
+                } else {
+                    chars.next().map(|(end, _)| end)
+                };
+                end.filter(|end| after[*end..].starts_with('\'')).map_or(after, |end| &after[end + 1..])
+            }
+            _ if rest[..at].ends_with("r#") => after.split_once("\"#").map_or("", |(_, next)| next),
+            _ => {
+                let (mut text, mut chars) = (String::new(), after.char_indices());
+                let mut end = after.len();
+                while let Some((at, c)) = chars.next() {
+                    match c {
+                        '"' => {
+                            end = at + 1;
+                            break;
+                        }
+                        '\\' => match chars.next() {
+                            Some((_, 'n')) => text.push('\n'),
+                            Some((_, other)) => text.push(other),
+                            None => {}
+                        },
+                        other => text.push(other),
+                    }
+                }
+                found.push(text);
+                &after[end..]
+            }
+        };
+    }
+    found
+}
+
+/// The strings of a source file with too long sentences. A message is a problem, and in parentheses what fixes it:
+/// these are sentences of their own.
+fn long_messages(code: &str) -> Vec<String> {
+    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = literals(code).into_iter().flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    let parts = lines.flat_map(|line| line.split(" (").map(str::to_owned).collect::<Vec<_>>());
+    // A list of letters is no sentence.
+    let is_prose = |text: &String| text.split(' ').any(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 3);
+    parts.filter(is_prose).flat_map(|part| long_sentences(&part, MOST_WORDS_SAID)).collect()
+}
+
+#[test]
+fn messages_are_in_short_sentences() {
+    let long = "word ".repeat(MOST_WORDS_SAID + 1);
+    let parts = "word ".repeat(MOST_WORDS_SAID - 1);
+    let code = format!("// \"{long}\"\nlet (a, b) = ('\"', '\\''); say(\"{long}\"); say(\"{parts}({parts})\");");
+    assert_eq!(long_messages(&code).len(), 1, "{code}");
+    let mut found = Vec::new();
+    for file in sources(&repository("src")) {
+        let of_file = long_messages(&fs::read_to_string(&file).unwrap());
+        found.extend(
+            of_file.iter().map(|text| format!("{}: more than {MOST_WORDS_SAID} words: {text}", file.display())),
+        );
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Source files without those of tests.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| match path.file_stem().is_some_and(|name| name == "tests") {
+        true => Vec::new(),
+        false if path.is_dir() => sources(&path),
+        false => Vec::from_iter(path.extension().is_some_and(|extension| extension == "rs").then_some(path)),
+    };
+    entries.flat_map(of).collect()
 }
 
 /// How a forge and mdBook name a heading in links.

@@ -135,7 +135,7 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
         one.marks.push(Mark { label: label.clone(), style, shape: Shape::Bars(bars) });
     }
     let mut notes =
-        vec!["Of all devices of an attempt, from the worker's start to its end; the line at a bar's end is the 95% interval of the whole.".to_owned()];
+        vec!["Of all devices of an attempt, from the worker's start to its end. The line at a bar's end is the 95% interval of the whole.".to_owned()];
     notes.append(&mut reasons);
     let models: Vec<&str> = runs.iter().map(|run| run.model()).collect();
     let same = models.iter().all(|model| model == &models[0]);

@@ -157,7 +157,7 @@ fn image(id: u64, fields: Fields<'_>) -> Result<Image, EntryFault> {
     })
 }
 
-pub(super) const PICTURE: &str = "a path below the folder of the pictures that ends in .jpg, .jpeg or .png, without a dot at the beginning of a name, and in 16 folders at most";
+pub(super) const PICTURE: &str = "a .jpg, .jpeg or .png below the folder of the pictures, without a dot at the beginning of a name, in 16 folders at most";
 
 fn annotation(offset: usize, id: u64, fields: Fields<'_>, parts: Parts) -> Result<Annotation, EntryFault> {
     Ok(Annotation {
