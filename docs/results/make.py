@@ -186,7 +186,7 @@ def speed_of(ledger, model, device):
     best = energy["places"][0]
     lines = [f"\nUp to the energy by phase: {energy['counted']} attempts of `{model}-speed.toml`, with revision {revision} of the trainer. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
-    lines.append("## What to do\n")
+    lines.append("## What to do for the least energy a sample\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
     lines.append("\n".join(f"- **Best by {METRICS[metric]}**: {winner}." for metric, winner in winners.items()))
     lines.append("")
@@ -201,7 +201,7 @@ def speed_of(ledger, model, device):
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals of cells that ran on one GPU cover {text}." for text in sorted(covers)) + "\n")
-    lines.append("± is half the width of the 95% interval. That of energy includes the sensor's ±5%, which cancels in ratios on the same GPUs. A ratio is over the GPUs that ran both cells, so it can differ a little from the quotient of the means. A range stands where there are too few units for an interval, and has no sensor error; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. Two GPUs suffice for the interval of a ratio, which assumes a normal distribution. A test needs three, or repetitions on both. Energy × time uses the time of the whole training, so it differs from J a sample divided by samples/s.\n")
+    lines.append("± is half the width of the 95% interval. That of energy includes the sensor's ±5%, which cancels in ratios on the same GPUs. A ratio is over the GPUs that ran both cells if these are three or more or all of them. It can then differ a little from the quotient of the means. Otherwise the sensors' errors do not cancel, and its interval is wider. A range stands where there are too few units for an interval, and has no sensor error; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. Two GPUs suffice for the interval of a ratio, which assumes a normal distribution. A test needs three, or repetitions on both. Energy × time uses the time of the whole training, so it differs from J a sample divided by samples/s.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
@@ -374,6 +374,8 @@ def precisions(ledger, model, device):
     order = [place["group"][PRECISION] for place in ranks["energy"]["places"]]
     lines.append(table(["precision", metric, "against the best", "seeds", "energy J", "against the least", "training s", "against the fastest"], [[name, *(word for one in ranks for word in precision_cells(of[one][name], one, metric))] for name in order]))
     lines.append("A difference that is not significant is no proof of equality: its interval says how large it may be.")
+    covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
+    lines.extend(f"\nIntervals of energies and times cover {text}." for text in sorted(covers))
     rows = [[name, of_place(of[metric][name], is_share=metric == "accuracy"), against(of[metric][name]), of_place(of["energy"][name]), against(of["energy"][name])] for name in order]
     return lines, [[metric, *row] for row in rows]
 
@@ -540,7 +542,7 @@ def summary(pages):
     precise = [[f"[{row['title']}]({row['file']}#precision-at-one-learning-rate)", row["device"], *one] for row in pages for one in row["precise"]]
     if precise:
         lines.append("## Precision at one learning rate\n")
-        lines.append("Whether bf16 costs accuracy: each precision trains from the same seeds at one learning rate. Each seed has the same data in each precision, so differences of outcomes are tested by pairs of seeds. A difference that is not significant is no proof of equality: its interval says how large it may be.\n")
+        lines.append("Whether bf16 costs accuracy: each precision trains from the same seeds at one learning rate. Each seed has the same data in each precision, so differences of outcomes are tested by pairs of seeds. A difference that is not significant is no proof of equality: its interval says how large it may be. Intervals of energies hold for the GPU that ran the attempts: each model's page says what they cover.\n")
         lines.append(table(["model", "device", "outcome", "precision", "its mean", "against the best", "energy J", "against the least"], precise))
     missing = sorted({row["title"] for row in pages} - {row["title"] for row in pages if row["learned"]})
     if missing:

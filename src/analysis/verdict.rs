@@ -253,7 +253,7 @@ impl Judged {
             return text;
         }
         let names: Vec<String> = self.parts.iter().map(|part| format!("`{part}`")).collect();
-        let parts = format!("another run, by {}", names.join(", "));
+        let parts = format!("another run id, by {}", names.join(", "));
         if text.is_empty() { parts } else { format!("{text}; {parts}") }
     }
 }
@@ -400,7 +400,7 @@ impl fmt::Display for Divergence {
         let number = |value: Option<f64>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
         match &self.first {
             Some(first) => {
-                write!(f, "`{}` parts at step {}", first.name, first.first_step.unwrap_or_default())?;
+                write!(f, "`{}` first differs at step {}", first.name, first.first_step.unwrap_or_default())?;
                 if let Some(phase) = &self.phase {
                     write!(f, ", in {phase}")?;
                 }
@@ -420,9 +420,12 @@ impl fmt::Display for Divergence {
         let curves = others(&mut self.curves.iter().map(String::as_str).filter(is_later));
         let digests = others(&mut self.digests.iter().map(String::as_str));
         let metrics = others(&mut self.metrics.iter().map(String::as_str));
-        for (what, names) in
-            [("also", also), ("later", curves), ("other digests of", digests), ("other final values of", metrics)]
-        {
+        for (what, names) in [
+            ("also", also),
+            ("later", curves),
+            ("different digests of", digests),
+            ("different final values of", metrics),
+        ] {
             if !names.is_empty() {
                 let between = if std::mem::take(&mut is_first) { "" } else { "; " };
                 write!(f, "{between}{what} {names}")?;

@@ -194,7 +194,10 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
 /// Adds the direction in which the metric is better: as stated, as known, or else as the attempts' objective records it.
 fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
     match direction_of(&asked.metric, asked.direction.as_deref()) {
-        Ok(direction) => Ok((asked, direction)),
+        Ok(direction) => {
+            agrees_with_record(&asked, context)?;
+            Ok((asked, direction))
+        }
         Err(failure) if known_metric(&asked.metric).is_some() => Err(failure),
         Err(failure) => {
             let (recorded, of_model, left_out) = context.store().read(|reader| {
@@ -226,6 +229,24 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
             };
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;
             Ok((asked, direction))
+        }
+    }
+}
+
+/// Refuses a stated direction that is not that of the attempts' objective.
+fn agrees_with_record(asked: &Asked<'_>, context: &Context) -> Result<(), Failure> {
+    let Some(stated) = asked.direction.as_deref().filter(|_| known_metric(&asked.metric).is_none()) else {
+        return Ok(());
+    };
+    let metric = &asked.metric;
+    let recorded = context.store().read(|reader| recorded_direction(reader, &asked.model, metric))?;
+    match recorded.filter(|recorded| recorded != stated) {
+        None => Ok(()),
+        Some(recorded) => {
+            let text = format!(
+                "direction `{stated}`: the attempts state `{metric}` as an objective to {recorded} (leave the direction out)"
+            );
+            Err(Failure::new(exit::USAGE, text))
         }
     }
 }

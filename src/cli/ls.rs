@@ -7,7 +7,7 @@ use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
 use super::output::say;
-use super::selection::{parted, read_trials};
+use super::selection::{OBJECTIVE, parted, read_trials};
 use crate::analysis::names;
 use crate::record::{Attempt, Digest};
 use crate::report::{self, Line, Listing};
@@ -15,7 +15,7 @@ use crate::store::{Reader, StoreError};
 
 /// List attempts, newest first, including running ones
 ///
-/// Imported and hidden attempts are marked. A rerun shows the attempt that it repeats, and its verdict.
+/// Imported and hidden attempts are marked. A rerun shows its verdict, and a line below the attempt that it repeats.
 ///
 /// Example: ledger ls --where 'batch_size >= 64' --sort -energy --columns energy,batch_size
 #[derive(Debug, clap::Args)]
@@ -127,9 +127,13 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
             Some(repeated) => Some(repeated.original),
             None => record.as_ref().and_then(Attempt::rerun_of),
         };
+        let objective = record.as_ref().and_then(|attempt| {
+            let name = attempt.settings.get(OBJECTIVE[0])?.as_str()?;
+            Some((name.to_owned(), attempt.metric(name)))
+        });
         let reason = record.and_then(|attempt| attempt.outcome.reason().map(str::to_owned));
         let (run, values) = (reader.short(row.run.0)?, columns.next().unwrap_or_default());
-        lines.push(Line { run, tags, is_tainted, is_hidden, origin, rerun_of, reason, row, values });
+        lines.push(Line { run, tags, is_tainted, is_hidden, origin, rerun_of, reason, objective, row, values });
     }
     let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
     let (matching, total) = (found.matching, reader.attempt_count()?);

@@ -516,7 +516,11 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
             };
             named.truncate(MOST_NAMED);
             let there = list(named);
-            format!("no finished attempt of `{model}` has a finite `{metric}` ({not_finite}there are: {there}{more})")
+            let is_missing = known_metric(metric).is_some();
+            let why = if is_missing { "`ledger show` says why it is missing; " } else { "" };
+            format!(
+                "no finished attempt of `{model}` has a finite `{metric}` ({not_finite}{why}there are: {there}{more})"
+            )
         }
         // Without current indexes, the existing metrics are unknown.
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),

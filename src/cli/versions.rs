@@ -28,12 +28,12 @@ pub(super) fn apart_note(fields: &[String]) -> Option<&'static str> {
     let is_by_version = fields.iter().any(|name| name != GPUS);
     match (is_by_gpus, is_by_version) {
         (false, false) => None,
-        (false, true) => {
-            Some("note: each version of the program has its own row (--any-version averages over versions)")
-        }
+        (false, true) => Some(
+            "note: each version of the program has its own row (--where selects one, --any-version averages over them)",
+        ),
         (true, false) => Some("note: each number of GPUs has its own row"),
         (true, true) => Some(
-            "note: each number of GPUs and each version of the program has its own row (--any-version averages over versions)",
+            "note: each number of GPUs and each version of the program has its own row (--where selects some, --any-version averages over versions)",
         ),
     }
 }

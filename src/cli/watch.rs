@@ -105,11 +105,15 @@ impl Watcher {
     /// Warns at the first attempt without the objective, because the sweep cannot be ranked.
     fn tell_objective(&self, bound: &Bound, attempt: &Attempt) {
         let Some(metric) = bound.cell.text("objective.metric").filter(|_| self.attempts > 1) else { return };
-        let is_missing =
-            attempt.outcome == Outcome::Finished && attempt.metric(metric).is_none_or(|value| !value.is_finite());
-        if is_missing && self.is_objective_missed.set(()).is_ok() {
+        let is_finished = attempt.outcome == Outcome::Finished;
+        let fault = match attempt.metric(metric) {
+            None => format!("no value of `{metric}`"),
+            Some(value) if !value.is_finite() => format!("`{metric}` is {value}"),
+            Some(_) => return,
+        };
+        if is_finished && self.is_objective_missed.set(()).is_ok() {
             let id = bound.run.id.0.prefix(8);
-            let text = format!("no value of `{metric}`, which is the objective; other attempts may lack it too");
+            let text = format!("{fault}, which is the objective; this may be so in other attempts");
             self.progress.say(&format!("warning: {id}: {text} (`ledger show {id}` lists its metrics)"));
         }
     }

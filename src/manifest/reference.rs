@@ -1,6 +1,6 @@
 //! The reference of all keys as a Markdown table, generated from the field table.
 
-use super::field::{Constant, Field, Kind, Preset};
+use super::field::{Constant, Field, Kind, Preset, When, choices};
 use super::table::FIELDS;
 use crate::record::Value;
 
@@ -32,11 +32,16 @@ fn preset(field: &Field) -> String {
         Preset::None => "–".to_owned(),
         Preset::Required => "required".to_owned(),
         Preset::Is(constant) => shown(constant),
-        Preset::By(choices) => choices
-            .iter()
-            .map(|(when, constant)| format!("{} where {when}", shown(*constant)))
-            .collect::<Vec<_>>()
-            .join("; "),
+        Preset::By(cases) => {
+            // The first case that applies counts, so a later one applies to the other values only.
+            let mut told: Vec<(&str, &str)> = Vec::new();
+            let of = |(When { field, is }, constant): &(When, Constant)| {
+                let left: Vec<&str> = is.iter().copied().filter(|value| !told.contains(&(*field, *value))).collect();
+                told.extend(left.iter().map(|value| (*field, *value)));
+                (!left.is_empty()).then(|| format!("{} where {field} is {}", shown(*constant), choices(&left)))
+            };
+            cases.iter().filter_map(of).collect::<Vec<_>>().join("; ")
+        }
         Preset::Stated(words) => words.to_owned(),
     }
 }

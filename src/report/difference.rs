@@ -64,13 +64,29 @@ fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
     let lines = field.lines.as_ref().map_or(&[][..], |changed| &changed.lines);
     let more = lines.len().checked_sub(LINES).filter(|more| *more > 0);
     let more = more.map(|more| format!("… and {more} more of {}", count(lines.len(), "changed line")));
-    lines
-        .iter()
-        .take(LINES)
-        .map(|line| fitted(&plain(&line.replace('\t', "    ")), Some(WIDTH)))
-        .chain(more)
-        .collect::<Vec<_>>()
-        .into_iter()
+    let shown: Vec<String> = lines.iter().map(|line| plain(&line.replace('\t', "    "))).collect();
+    let cut = |at: usize| fitted(&around_change(&shown, at, WIDTH), Some(WIDTH));
+    (0..shown.len().min(LINES)).map(cut).chain(more).collect::<Vec<_>>().into_iter()
+}
+
+/// Returns a changed line, `- …` or `+ …`. If it is wider than `width`, the beginning that it shares with the line on
+/// the other side is left out.
+fn around_change(lines: &[String], at: usize, width: usize) -> String {
+    /// Characters that are kept before the first one that differs.
+    const BEFORE: usize = 16;
+    let line: Vec<char> = lines[at].chars().collect();
+    let is_other = |other: &&String| other.chars().next() != line.first().copied();
+    let (before, after) = (lines[..at].iter().rev().find(is_other), lines[at..].iter().find(is_other));
+    // A removed line stands before the one that takes its place.
+    let other = if line.first() == Some(&'-') { after.or(before) } else { before.or(after) };
+    let body = |line: &[char]| line.get(2..).unwrap_or_default().to_vec();
+    let other: Vec<char> = other.map_or_else(Vec::new, |other| other.chars().collect());
+    let own = body(&line);
+    let shared = own.iter().zip(&body(&other)).take_while(|(a, b)| a == b).count();
+    match shared.checked_sub(BEFORE).filter(|_| line.len() > width) {
+        Some(left_out @ 1..) => line.iter().take(2).chain(&['…']).chain(own.iter().skip(left_out)).collect(),
+        _ => lines[at].clone(),
+    }
 }
 
 /// Summarizes the differences between the programs of two runs in one line.
@@ -290,7 +306,10 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         };
         let [of_a, of_b] = values;
         let beside = match tested {
-            Some(tested) => Some(compared_text(&tested.comparison, &metric.unit)),
+            Some(tested) => {
+                let mark = if tested.is_of_common_blocks() { " *" } else { "" };
+                Some(format!("{}{mark}", compared_text(&tested.comparison, &metric.unit)))
+            }
             None if metric.unit_b.is_some() => None,
             None => change(&metric.name, &metric.unit, metric.a, metric.b),
         };
@@ -310,7 +329,13 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let (head_a, head_b, head) = (format!(">{a}"), format!(">{b}"), format!("{b} AGAINST {a}"));
     let mut heads = vec!["  METRIC", &head_a, &head_b, &head];
     heads.extend((!significance.is_empty()).then_some([">P", "~DIFFERS"]).into_iter().flatten());
-    let mut text = format!("metrics:\n{}", columns(&heads, rows));
+    let tested: Vec<(&str, &Significance)> =
+        told.iter().filter_map(|metric| Some((metric.name.as_str(), significance.get(&metric.name)?))).collect();
+    let most = |of: fn(&Significance) -> usize| tested.iter().map(|(_, tested)| of(tested)).max();
+    let of_means = most(|tested| tested.n.0).zip(most(|tested| tested.n.1)).map_or_else(String::new, |(x, y)| {
+        format!(", means of up to {x} and {y} attempts of the two configurations, with 95% intervals")
+    });
+    let mut text = format!("metrics{of_means}:\n{}", columns(&heads, rows));
     let named = |is_meant: &dyn Fn(&MetricDifference) -> bool| {
         let names: Vec<&str> =
             told.iter().filter(|metric| is_meant(metric)).map(|metric| metric.name.as_str()).collect();
@@ -338,13 +363,8 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         let names = named(&|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)));
         text.extend(names.map(|names| format!("  untested ({said}): {names}\n")));
     }
-    let tested: Vec<(&str, &Significance)> =
-        told.iter().filter_map(|metric| Some((metric.name.as_str(), significance.get(&metric.name)?))).collect();
-    let most = |of: fn(&Significance) -> usize| tested.iter().map(|(_, tested)| of(tested)).max();
-    if let (Some(x), Some(y)) = (most(|tested| tested.n.0), most(|tested| tested.n.1)) {
-        text.push_str(&format!(
-            "  means of up to {x} and {y} attempts, with 95% intervals\n  P: Holm's correction over all metrics; proportional ones count once\n"
-        ));
+    if !tested.is_empty() {
+        text.push_str("  P: Holm's correction over all metrics; proportional ones count once\n");
     }
     let limits: BTreeSet<&str> = tested.iter().filter_map(|(_, tested)| tested.covers).collect();
     for covers in limits {
@@ -352,11 +372,8 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         let names = first_of(names.collect::<Vec<_>>(), SHOWN);
         text.push_str(&format!("  intervals cover {covers}: {names}\n"));
     }
-    let partial: Vec<&str> =
-        tested.iter().filter(|(_, tested)| tested.is_of_common_blocks()).map(|(name, _)| *name).collect();
-    if !partial.is_empty() {
-        let names = first_of(partial, SHOWN);
-        text.push_str(&format!("  {b} AGAINST {a} is over the seeds, GPUs or rounds that both have: {names}\n"));
+    if tested.iter().any(|(_, tested)| tested.is_of_common_blocks()) {
+        text.push_str("  * over the seeds, GPUs or rounds that both have, so not the quotient or the difference of the two means\n");
     }
     text
 }
@@ -393,7 +410,8 @@ fn phases_text(phases: &[PhaseDifference], a: &str, b: &str) -> String {
     });
     let of_b = format!(">{b}");
     let (time_a, energy_a) = (format!(">TIME {a}"), format!(">ENERGY {a}"));
-    let heads = ["  PHASE", "~~~>RANK", "~~~>GPU", "~~>COUNT", &time_a, &of_b, "~>SHARE", &energy_a, &of_b, "~>SHARE"];
+    let heads =
+        ["  PHASE", "~~~>RANK", "~~~>GPU", "~~>COUNT", &time_a, &of_b, "~>CHANGE", &energy_a, &of_b, "~>CHANGE"];
     format!("phases:\n{}", columns(&heads, rows))
 }
 
@@ -416,7 +434,7 @@ fn telemetry_text(telemetry: &[TelemetryDifference], a: &str, b: &str) -> String
             shown.unit.clone(),
         ]
     });
-    let heads = ["  MEAN OF", &format!(">{a}"), &format!(">{b}"), ">SHARE", "UNIT"];
+    let heads = ["  MEAN OF", &format!(">{a}"), &format!(">{b}"), ">CHANGE", "UNIT"];
     format!("hardware:\n{}", columns(&heads, rows))
 }
 
@@ -504,6 +522,15 @@ fn reading_value(reading: &TelemetryDifference) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_changed_lines_are_cut_before_the_change() {
+        let start = "x".repeat(40);
+        let lines = [format!("- {start} - 0.5 end"), format!("+ {start} - 0.7 end"), "+ short".to_owned()];
+        let shown: Vec<String> = (0..3).map(|at| around_change(&lines, at, 30)).collect();
+        assert_eq!(shown, ["- …xxxxxxxxxxx - 0.5 end", "+ …xxxxxxxxxxx - 0.7 end", "+ short"]);
+        assert_eq!(around_change(&lines, 0, 100), lines[0]);
+    }
 
     #[test]
     fn large_groups_of_recorded_fields_become_one_line() {

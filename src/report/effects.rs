@@ -133,6 +133,12 @@ impl Effected {
         }
     }
 
+    /// Whether the compared values of an axis were chosen by their means: the highest and the lowest of several.
+    fn chooses(&self, effect: &MainEffect) -> bool {
+        let factor = &self.factors[effect.factor];
+        !factor.is_ordered() && factor.levels.len() > 2
+    }
+
     /// Returns the lines about the effect of an axis, the result first.
     fn main_lines(&self, effect: &MainEffect, names: &[String]) -> Vec<String> {
         let factor = &self.factors[effect.factor];
@@ -142,7 +148,7 @@ impl Effected {
         };
         let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
         let (from, to) = effect.between;
-        let is_chosen = !factor.is_ordered() && factor.levels.len() > 2;
+        let is_chosen = self.chooses(effect);
         let ends = if is_chosen {
             self.beside(&contrast, &format!("{} (highest)", level(to)), &format!("{} (lowest)", level(from)))
         } else {
@@ -360,9 +366,16 @@ pub fn effects_text(found: &Effected) -> String {
         &["TERM", ">DF", ">OF VARIANCE", ">PARTIAL ETA2", ">F", ">P"],
         main.chain(both).chain([residual]),
     ));
+    let is_chosen = |effect: &&MainEffect| effect.inner.is_some() || found.chooses(effect);
+    let chosen: Vec<&str> = effects.main.iter().filter(is_chosen).map(|effect| names[effect.factor].as_str()).collect();
     text.push_str(&format!(
-        "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it\n",
-        effects.scale.name()
+        "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it{}\n",
+        effects.scale.name(),
+        if chosen.is_empty() {
+            String::new()
+        } else {
+            format!(" (of {}: with Bonferroni's, for all pairs of values)", chosen.join(", "))
+        }
     ));
     if !empty.is_empty() {
         let pairs = first_of(empty.into_iter().map(pair), 1);

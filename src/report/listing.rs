@@ -34,6 +34,8 @@ pub struct Line {
     pub rerun_of: Option<AttemptId>,
     /// Why it did not finish, if that was read.
     pub reason: Option<String>,
+    /// Its objective and the value of that, if that was read.
+    pub objective: Option<(String, Option<f64>)>,
     /// Values of the listing's extra columns.
     pub values: Vec<Option<Value>>,
 }
@@ -62,7 +64,7 @@ impl Line {
     fn outcome(&self) -> String {
         let verdict = self.origin.as_rerun(self.row.attempt);
         let verdict = verdict.map_or("no verdict".to_owned(), |repeated| repeated.verdict.clone());
-        let rerun = self.rerun_of.map(|of| format!("rerun of {}: {verdict}", of.0.prefix(8)));
+        let rerun = self.rerun_of.map(|_| format!("rerun: {verdict}"));
         let hidden = self.is_hidden.then(|| "hidden".to_owned());
         let imported = self.origin.is_imported.then(|| "imported".to_owned());
         let marks: Vec<String> = rerun.into_iter().chain(imported).chain(hidden).collect();
@@ -150,6 +152,7 @@ pub fn ls_text(listing: &Listing) -> String {
     }
     // If several attempts of one run are listed, each also shows its own id.
     let names_attempts = lines.iter().map(|line| line.row.run).collect::<BTreeSet<_>>().len() < lines.len();
+    let objectives = objectives(listing);
     let rows = lines.iter().map(|line| {
         let row = &line.row;
         let mut label = row.label.clone();
@@ -160,6 +163,11 @@ pub fn ls_text(listing: &Listing) -> String {
         if names_attempts {
             cells.insert(1, row.attempt.0.prefix(8));
         }
+        let of_objective = |name: &String| match &line.objective {
+            Some((own, Some(value))) if own == name => significant(*value),
+            _ => "-".to_owned(),
+        };
+        cells.extend(objectives.iter().map(of_objective));
         cells.extend(line.values.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), shown)));
         cells
     });
@@ -168,7 +176,7 @@ pub fn ls_text(listing: &Listing) -> String {
         if names_attempts {
             cells.insert(1, "-".to_owned());
         }
-        cells.resize(cells.len() + more.len(), "-".to_owned());
+        cells.resize(cells.len() + objectives.len() + more.len(), "-".to_owned());
         cells
     };
     let rows = running.iter().rev().map(of_running).chain(rows);
@@ -187,10 +195,16 @@ pub fn ls_text(listing: &Listing) -> String {
     if names_attempts {
         heads.insert(1, "ATTEMPT");
     }
-    let more: Vec<String> = more.iter().map(|name| format!(">{name}")).collect();
+    let more: Vec<String> = objectives.iter().chain(more).map(|name| format!(">{name}")).collect();
     heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
     text.push_str(&reasons(lines, names_attempts));
+    let repeated = lines.iter().filter_map(|line| Some((line.row.attempt, line.rerun_of?)));
+    let repeated: Vec<String> =
+        repeated.map(|(own, of)| format!("{} of {}", own.0.prefix(8), of.0.prefix(8))).collect();
+    if !repeated.is_empty() {
+        text.push_str(&format!("reruns: {}\n", first_of(repeated, NAMED)));
+    }
     let shown = lines.len() as u64;
     let listed = total.saturating_sub(*hidden);
     let mut why: Vec<String> = Vec::new();
@@ -213,6 +227,17 @@ pub fn ls_text(listing: &Listing) -> String {
         text.push_str(&format!("{shown} of {} ({})\n", count(*total, "attempt"), why.join("; ")));
     }
     text
+}
+
+/// The largest number of objectives that have a column.
+const OBJECTIVES: usize = 2;
+
+/// Returns the objectives of the attempts that have no column yet: none if there are many.
+fn objectives(listing: &Listing) -> Vec<String> {
+    let named = listing.lines.iter().filter_map(|line| Some(line.objective.as_ref()?.0.as_str()));
+    let has_column = |name: &str| ["accuracy", "loss"].contains(&name) || listing.columns.iter().any(|own| own == name);
+    let named: BTreeSet<&str> = named.filter(|name| !has_column(name)).collect();
+    if named.len() > OBJECTIVES { Vec::new() } else { named.into_iter().map(str::to_owned).collect() }
 }
 
 /// Returns why attempts did not finish: the first line of each distinct reason, with the first attempts or runs.
@@ -471,6 +496,7 @@ mod tests {
             is_hidden: false,
             origin: Origin::default(),
             reason: None,
+            objective: None,
             rerun_of: None,
             values: Vec::new(),
         }
@@ -485,6 +511,30 @@ mod tests {
         assert!(!text(vec![line(1, 0xaa), line(2, 0xbb)]).contains("ATTEMPT"));
         let two = text(vec![line(1, 0xaa), line(1, 0xbb)]);
         assert!(two.starts_with("RUN       ATTEMPT ") && two.contains("01010101  bbbbbbbb "), "{two}");
+    }
+
+    #[test]
+    fn an_objective_without_a_column_gets_one() {
+        let with = |run: u8, name: &str, value: f64| {
+            let mut line = line(run, run);
+            line.objective = Some((name.to_owned(), Some(value)));
+            line
+        };
+        let told = text(vec![with(1, "bleu", 0.25), with(2, "loss", 3.0)]);
+        let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().rev().take(1).collect()).collect();
+        assert_eq!(rows[..3], [["bleu"], ["0.25"], ["-"]], "{told}");
+        let many =
+            text(["bleu", "rouge", "ter"].into_iter().zip(1..).map(|(name, run)| with(run, name, 1.0)).collect());
+        assert!(!many.contains("bleu"), "{many}");
+    }
+
+    #[test]
+    fn a_rerun_is_listed_with_the_attempt_that_it_repeats() {
+        let mut rerun = line(1, 0xbb);
+        rerun.rerun_of = Some(AttemptId(Digest([0xaa; 32])));
+        let told = text(vec![rerun, line(1, 0xaa)]);
+        assert!(told.contains("finished (rerun: no verdict)"), "{told}");
+        assert!(told.contains("\nreruns: bbbbbbbb of aaaaaaaa\n"), "{told}");
     }
 
     #[test]

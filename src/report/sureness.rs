@@ -69,7 +69,10 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         |one: &analysis::Against| one.differs() == Some(false) && one.comparison.is_some_and(is_beside_neutral);
     let uncorrected = named(&is_uncorrected);
     if !uncorrected.is_empty() {
-        text.push_str(&format!("P is corrected for all pairs, intervals are not: {}\n", uncorrected.join(" ")));
+        text.push_str(&format!(
+            "{}: the interval excludes equality, but P, which is corrected for all pairs, is 0.05 or more\n",
+            uncorrected.join(" ")
+        ));
     }
     if !apart.is_empty() {
         text.push_str(&format!("#1 differs significantly from {} ({})\n", apart.join(" "), methods(&apart)));

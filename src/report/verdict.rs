@@ -35,7 +35,7 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     // The attempts of a drifted rerun can be compared in detail.
     let mut drifted = verdict.reruns.iter().zip(&named).filter(|(judged, _)| judged.grade == Grade::Drifted);
     if let (Grade::Drifted, Some((_, drifted))) = (verdict.grade, drifted.next()) {
-        text.push_str(&format!("`ledger diff {} {drifted}` compares the two attempts\n", original.0.prefix(8)));
+        text.push_str(&format!("`ledger compare {} {drifted}` compares the two attempts\n", original.0.prefix(8)));
     }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {
@@ -48,7 +48,9 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
             vec![one.metric.clone(), before, after, significant(one.margin), format!("{} + {}", one.n.0, one.n.1), p]
         });
         text.push_str(&columns(&["METRIC", "BEFORE", "NOW", "MARGIN", "N", "P"], rows));
-        text.push_str("P below 0.05: the metric is within the margin (two one-sided tests)\n");
+        text.push_str(
+            "P below 0.05 shows that the metric is within the margin (two one-sided tests); a larger P shows nothing\n",
+        );
     }
     text
 }

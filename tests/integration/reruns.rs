@@ -54,11 +54,12 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     assert_eq!(named.status.code(), Some(0), "{named:?}");
     let note = format!("note: {} is itself a rerun of {}, with the verdict `drifted`", &rerun[..8], &original[..8]);
     assert!(err(&named).contains(&note), "{}", err(&named));
-    let marked = format!("finished (rerun of {}: drifted)", &original[..8]);
-    assert!(sandbox.run(&["ls"]).expect(0).contains(&marked));
+    let list = sandbox.run(&["ls"]).expect(0);
+    let named = format!("\nreruns: {} of {}\n", &rerun[..8], &original[..8]);
+    assert!(list.contains("finished (rerun: drifted)") && list.contains(&named), "{list}");
     let shown = sandbox.run(&["show", &rerun]).expect(0);
     assert!(shown.contains(&format!("verdict  drifted, as a rerun of {}, ", &original[..8])), "{shown}");
-    assert!(shown.contains("`loss` parts at step 6"), "{shown}");
+    assert!(shown.contains("`loss` first differs at step 6"), "{shown}");
     let shown = sandbox.json(&["show", &original], 0);
     let verdicts = shown["origins"][0]["verdicts"].as_array().unwrap();
     assert_eq!((verdicts.len(), &shown["origins"][0]["imported"]), (3, &false.into()));
@@ -118,8 +119,7 @@ fn a_packed_rerun_says_so_wherever_it_comes() {
     }
     to.run(&["hide", &rerun[..16]]).expect(0);
     let listed = to.run(&["ls", "--hidden"]).expect(0);
-    let marked = format!("(rerun of {}: no verdict, imported, hidden)", &original[..8]);
-    assert!(listed.contains(&marked), "{listed}");
+    assert!(listed.contains("(rerun: no verdict, imported, hidden)"), "{listed}");
     let said = to.run(&["unpack", "rerun.pack", "--sources", "nowhere"]).complaint(2);
     assert!(said.contains("--sources: `nowhere` is not a folder (create it first)"), "{said}");
 }
@@ -132,14 +132,14 @@ fn what_on_current_accepts_is_told_and_kept() {
     let output = sandbox.command(&["rerun", "latest", "--on-current", "--json"]).output().unwrap();
     assert!(err(&output).contains("accepted by --on-current:\nprogram differs"), "{}", err(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((text(&document, "verdict"), text(&document, "detail")), ("identical", "another run, by `program`"));
+    assert_eq!((text(&document, "verdict"), text(&document, "detail")), ("identical", "another run id, by `program`"));
     assert_eq!(
         (&document["parts"][0]["part"], &document["reruns"][0]["parts"][0]),
         (&"program".into(), &"program".into())
     );
-    assert!(sandbox.run(&["show", "latest"]).expect(0).contains("UTC: another run, by `program`"));
+    assert!(sandbox.run(&["show", "latest"]).expect(0).contains("UTC: another run id, by `program`"));
     let text = sandbox.run(&["rerun", "latest", "--on-current"]).expect(0);
-    assert!(text.starts_with("identical: ") && text.contains("; another run, by `program`"), "{text}");
+    assert!(text.starts_with("identical: ") && text.contains("; another run id, by `program`"), "{text}");
 }
 
 #[test]

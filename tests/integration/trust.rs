@@ -19,7 +19,7 @@ fn a_rerun_says_whether_it_did_the_same() {
     sandbox.write("mood", "");
     let drifted = sandbox.json(&["rerun", "latest"], 5);
     assert_eq!(drifted["verdict"], "drifted");
-    assert!(drifted["detail"].as_str().unwrap().contains("`loss` parts at step 6"), "{drifted}");
+    assert!(drifted["detail"].as_str().unwrap().contains("`loss` first differs at step 6"), "{drifted}");
     // Another program makes another run: that is said, and not executed.
     sandbox.sweep_manifest("exit 1", "1", "1");
     let before = sandbox.outcomes().len();

@@ -68,7 +68,7 @@ fn every_bit_and_digest_counts() {
     let found = verdict(&on_cpu(1), &[], &[&on_cpu(2)], None);
     assert_eq!(
         (found.grade, found.detail.as_str()),
-        (Grade::Drifted, "all recorded curves are identical; other digests of `weights`")
+        (Grade::Drifted, "all recorded curves are identical; different digests of `weights`")
     );
 }
 
@@ -80,7 +80,7 @@ fn without_curves_none_is_called_identical() {
         one
     };
     let found = verdict(&with(1), &[], &[&with(2)], None);
-    assert_eq!((found.grade, found.detail.as_str()), (Grade::Drifted, "other digests of `weights`"));
+    assert_eq!((found.grade, found.detail.as_str()), (Grade::Drifted, "different digests of `weights`"));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_first_difference_is_reported_with_its_phase() {
     let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.8, 0.25])], None);
     assert_eq!(
         found.detail,
-        "`loss` parts at step 3, in epoch 2: the original has 0.5, the rerun 0.8 (at most 3.0e-1 apart over 4 logged steps)"
+        "`loss` first differs at step 3, in epoch 2: the original has 0.5, the rerun 0.8 (at most 3.0e-1 apart over 4 logged steps)"
     );
     let lost = verdict(&original, &[], &[&made(&[2.0, 1.0, f64::NAN, 0.25])], None).detail;
     assert!(
@@ -136,10 +136,10 @@ fn of_curves_that_differ_at_one_step_the_training_curve_is_first() {
     let original = made(&[2.0, 1.0, 0.5, 0.25], 1.0);
     let detail = |rerun: &Sealed| verdict(&original, &[], &[rerun], None).detail;
     let both = detail(&made(&[2.0, 1.0, 0.5, 0.3], 2.0));
-    assert!(both.starts_with("`accuracy_train` parts at step 4, in epoch 2: "), "{both}");
+    assert!(both.starts_with("`accuracy_train` first differs at step 4, in epoch 2: "), "{both}");
     assert!(both.ends_with("; also `eval_loss`, `loss`"), "{both}");
     let earlier = detail(&made(&[2.0, 1.0, 0.8, 0.25], 2.0));
-    assert!(earlier.starts_with("`loss` parts at step 3, in epoch 2: "), "{earlier}");
+    assert!(earlier.starts_with("`loss` first differs at step 3, in epoch 2: "), "{earlier}");
     assert!(earlier.ends_with("; later `accuracy_train`, `eval_loss`"), "{earlier}");
 }
 
@@ -214,7 +214,7 @@ fn stated_results_are_compared_and_no_results_are_not_identical() {
     for other in [stated(Some(0.5000001), false), stated(None, false)] {
         let found = verdict(&original, &[], &[&other], None);
         assert_eq!(found.grade, Grade::Drifted);
-        assert!(found.detail.contains("other final values of `accuracy`"), "{}", found.detail);
+        assert!(found.detail.contains("different final values of `accuracy`"), "{}", found.detail);
     }
     // A metric with a unit, such as a time, is not computed and may differ.
     let timed = |seconds: f64| {
@@ -282,11 +282,11 @@ fn another_run_is_reported_with_any_result() {
     other.run = Run::new(Parts { container: "sha256:ab".into(), ..original.run.parts.clone() });
     other.attempt.run = other.run.id;
     let identical = verdict(&original, &[], &[&other], None);
-    assert_eq!((identical.grade, identical.detail.as_str()), (Grade::Identical, "another run, by `container`"));
-    assert_eq!(identical.detail_of(&identical.reruns[0]), "another run, by `container`");
+    assert_eq!((identical.grade, identical.detail.as_str()), (Grade::Identical, "another run id, by `container`"));
+    assert_eq!(identical.detail_of(&identical.reruns[0]), "another run id, by `container`");
     other.attempt.outcome = Outcome::Failed { reason: "the disk is full".to_owned() };
     let failed = verdict(&original, &[], &[&other], None);
-    assert!(failed.detail.ends_with("the disk is full; another run, by `container`"), "{}", failed.detail);
+    assert!(failed.detail.ends_with("the disk is full; another run id, by `container`"), "{}", failed.detail);
 }
 
 #[test]

@@ -188,11 +188,11 @@ impl Best {
             Err(why) => {
                 let absent = "without it";
                 let fix = if why.ends_with(absent) {
-                    " (report it, or correct its pattern: the runs get new ids)"
+                    " (the program has to print it, or its pattern has to match; the runs then get new ids)"
                 } else {
                     ""
                 };
-                format!("best {model}: none, since no `{metric}` counts: {why}{fix}\n")
+                format!("best {model}: none, since no attempt has a usable `{metric}`: {why}{fix}\n")
             }
         }
     }
