@@ -523,7 +523,8 @@ def answered(ledger, compared, experiment, condition, metric, axis, claimed):
 def summary(pages):
     lines = ["# Results of the reference campaign\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`. [The campaign](../campaign.md) says how they are measured.\n"]
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
-    lines.append("- [Beside published findings](published.md)\n")
+    lines.append("- [Beside published findings](published.md)")
+    lines.append("- [The built-in trainer beside PyTorch](pytorch.md), beyond the table below\n")
     lines.append("## Energy and speed of a sample\n")
     lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Each interval is that of the saving between the two cells of its row. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. " + f"Those on H200s are of {revisions_text()}. So do not compare the two GPUs. Each model's page also tests precision over all its cells.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))

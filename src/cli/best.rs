@@ -195,7 +195,7 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
 fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => {
-            agrees_with_record(&asked, context)?;
+            warn_of_direction(&asked, context)?;
             Ok((asked, direction))
         }
         Err(failure) if known_metric(&asked.metric).is_some() => Err(failure),
@@ -224,8 +224,8 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                     );
                     Failure::new(exit::USAGE, text)
                 }
-                None if !of_model.is_empty() => nothing(context, &asked.model, &asked.metric, &left_out),
-                None => failure,
+                None if failure.source.to_string().contains("did you mean") || of_model.is_empty() => failure,
+                None => Failure { code: exit::USAGE, ..nothing(context, &asked.model, &asked.metric, &left_out) },
             };
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;
             Ok((asked, direction))
@@ -233,22 +233,17 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
     }
 }
 
-/// Refuses a stated direction that is not that of the attempts' objective.
-fn agrees_with_record(asked: &Asked<'_>, context: &Context) -> Result<(), Failure> {
-    let Some(stated) = asked.direction.as_deref().filter(|_| known_metric(&asked.metric).is_none()) else {
-        return Ok(());
-    };
-    let metric = &asked.metric;
-    let recorded = context.store().read(|reader| recorded_direction(reader, &asked.model, metric))?;
-    match recorded.filter(|recorded| recorded != stated) {
-        None => Ok(()),
-        Some(recorded) => {
-            let text = format!(
-                "direction `{stated}`: the attempts state `{metric}` as an objective to {recorded} (leave the direction out)"
-            );
-            Err(Failure::new(exit::USAGE, text))
-        }
+/// Warns of a stated direction that is not the one that most attempts with this objective record.
+fn warn_of_direction(asked: &Asked<'_>, context: &Context) -> Result<(), Failure> {
+    let (model, metric) = (&asked.model, &asked.metric);
+    let Some(stated) = asked.direction.as_deref().filter(|_| known_metric(metric).is_none()) else { return Ok(()) };
+    let recorded = context.store().read(|reader| recorded_direction(reader, model, metric))?;
+    if let Some(recorded) = recorded.filter(|recorded| recorded != stated) {
+        say(&format!(
+            "warning: most attempts of `{model}` with the objective `{metric}` record {recorded} (leave --direction out)"
+        ));
     }
+    Ok(())
 }
 
 fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {

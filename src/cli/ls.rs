@@ -15,7 +15,8 @@ use crate::store::{Reader, StoreError};
 
 /// List attempts, newest first, including running ones
 ///
-/// Imported and hidden attempts are marked. A rerun shows its verdict, and a line below the attempt that it repeats.
+/// Imported and hidden attempts are marked. A rerun shows its verdict; a line below the table names the attempts that
+/// reruns repeat.
 ///
 /// Example: ledger ls --where 'batch_size >= 64' --sort -energy --columns energy,batch_size
 #[derive(Debug, clap::Args)]
@@ -120,8 +121,8 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         let origin = origins.remove(&row.attempt).unwrap_or_default();
         let is_tainted = reader.is_tainted(&row)?;
         let is_hidden = hidden.contains(&row.run.0) || hidden.contains(&row.attempt.0);
-        // Only the record contains the reason of a failure, and the original of a rerun without a verdict. Reading it
-        // for many attempts takes too long.
+        // Only the record contains the reason of a failure, the objective, and the original of a rerun without a verdict.
+        // Reading it for many attempts takes too long.
         let record = if is_short { reader.readable(row.attempt)? } else { None };
         let rerun_of = match origin.as_rerun(row.attempt) {
             Some(repeated) => Some(repeated.original),

@@ -181,12 +181,12 @@ impl Selection {
             None => (trials, Vec::new()),
         };
         let Some(wanted) = self.gpus else { return Ok((trials, others)) };
-        let is_wide = Expr::parse_in(&format!("{GPUS} == {wanted}"), &[&[GPUS.to_owned()].into()])
-            .map_err(|error| Failure::new(exit::USAGE, format!("--gpus: {error}")))?;
-        let (wide, of_others): (Vec<Trial>, Vec<Trial>) =
-            trials.into_iter().partition(|trial| is_wide.matches(&|name| trial.field(name)));
+        let is_wide = |trial: &Trial| trial.field(GPUS).and_then(|value| value.as_int()) == Some(i64::from(wanted));
+        let (wide, of_others): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(is_wide);
         if wide.is_empty() && !of_others.is_empty() {
-            return Err(no_match("--gpus", &of_others, &is_wide));
+            let condition = Expr::parse_in(&format!("{GPUS} == {wanted}"), &[&[GPUS.to_owned()].into()]);
+            let condition = condition.map_err(|error| Failure::new(exit::USAGE, format!("--gpus: {error}")))?;
+            return Err(no_match("--gpus", &of_others, &condition));
         }
         others.extend(of_others);
         Ok((wide, others))
@@ -509,14 +509,15 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
                 attempts => format!("NaN or infinite in {}; ", crate::report::count(attempts, "attempt")),
             };
             // Metrics of single inference batches have the same names with `@`.
-            let (mut named, _): (Vec<&String>, Vec<&String>) = metrics.iter().partition(|name| !name.contains('@'));
+            let is_meant = |name: &&String| metric.contains('@') == name.contains('@');
+            let mut named: Vec<&String> = metrics.iter().filter(is_meant).collect();
             let more = match named.len().saturating_sub(MOST_NAMED) {
                 0 => String::new(),
                 more => format!(" and {more} more; `ledger show` lists those of an attempt"),
             };
             named.truncate(MOST_NAMED);
             let there = list(named);
-            let is_missing = known_metric(metric).is_some();
+            let is_missing = left_out.keys().any(|left| left.why == Why::Missing);
             let why = if is_missing { "`ledger show` says why it is missing; " } else { "" };
             format!(
                 "no finished attempt of `{model}` has a finite `{metric}` ({not_finite}{why}there are: {there}{more})"

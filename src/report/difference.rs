@@ -69,23 +69,39 @@ fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
     (0..shown.len().min(LINES)).map(cut).chain(more).collect::<Vec<_>>().into_iter()
 }
 
-/// Returns a changed line, `- …` or `+ …`. If it is wider than `width`, the beginning that it shares with the line on
-/// the other side is left out.
+/// Returns a changed line, `- …` or `+ …`. If it is wider than `width`, the beginning that it shares with the line that
+/// it replaces, or that replaces it, is left out.
 fn around_change(lines: &[String], at: usize, width: usize) -> String {
     /// Characters that are kept before the first one that differs.
     const BEFORE: usize = 16;
-    let line: Vec<char> = lines[at].chars().collect();
-    let is_other = |other: &&String| other.chars().next() != line.first().copied();
-    let (before, after) = (lines[..at].iter().rev().find(is_other), lines[at..].iter().find(is_other));
-    // A removed line stands before the one that takes its place.
-    let other = if line.first() == Some(&'-') { after.or(before) } else { before.or(after) };
-    let body = |line: &[char]| line.get(2..).unwrap_or_default().to_vec();
-    let other: Vec<char> = other.map_or_else(Vec::new, |other| other.chars().collect());
-    let own = body(&line);
-    let shared = own.iter().zip(&body(&other)).take_while(|(a, b)| a == b).count();
-    match shared.checked_sub(BEFORE).filter(|_| line.len() > width) {
-        Some(left_out @ 1..) => line.iter().take(2).chain(&['…']).chain(own.iter().skip(left_out)).collect(),
+    let body = |line: &str| line.chars().skip(2).collect::<Vec<char>>();
+    let own = body(&lines[at]);
+    let other = partner(lines, at).map_or_else(Vec::new, |other| body(&lines[other]));
+    let shared = own.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    match shared.checked_sub(BEFORE).filter(|_| own.len() + 2 > width) {
+        Some(left_out @ 1..) => lines[at].chars().take(2).chain(['…']).chain(own.into_iter().skip(left_out)).collect(),
         _ => lines[at].clone(),
+    }
+}
+
+/// Returns the line on the other side of a change: the k-th added one for the k-th removed one before it.
+fn partner(lines: &[String], at: usize) -> Option<usize> {
+    let is = |at: usize, sign: char| lines.get(at).is_some_and(|line| line.starts_with(sign));
+    let start = |mut at: usize, sign: char| {
+        while at > 0 && is(at - 1, sign) {
+            at -= 1;
+        }
+        at
+    };
+    if is(at, '-') {
+        let removed = start(at, '-');
+        let added = (at..lines.len()).find(|next| !is(*next, '-'))?;
+        let other = added + (at - removed);
+        (added..=other).all(|line| is(line, '+')).then_some(other)
+    } else {
+        let added = start(at, '+');
+        let other = start(added, '-') + (at - added);
+        (other < added).then_some(other)
     }
 }
 
@@ -333,7 +349,9 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         told.iter().filter_map(|metric| Some((metric.name.as_str(), significance.get(&metric.name)?))).collect();
     let most = |of: fn(&Significance) -> usize| tested.iter().map(|(_, tested)| of(tested)).max();
     let of_means = most(|tested| tested.n.0).zip(most(|tested| tested.n.1)).map_or_else(String::new, |(x, y)| {
-        format!(", means of up to {x} and {y} attempts of the two configurations, with 95% intervals")
+        format!(
+            " (where P is given: means of up to {x} and {y} attempts of the two configurations, with 95% intervals)"
+        )
     });
     let mut text = format!("metrics{of_means}:\n{}", columns(&heads, rows));
     let named = |is_meant: &dyn Fn(&MetricDifference) -> bool| {
@@ -530,6 +548,9 @@ mod tests {
         let shown: Vec<String> = (0..3).map(|at| around_change(&lines, at, 30)).collect();
         assert_eq!(shown, ["- …xxxxxxxxxxx - 0.5 end", "+ …xxxxxxxxxxx - 0.7 end", "+ short"]);
         assert_eq!(around_change(&lines, 0, 100), lines[0]);
+        let lines = ["- a 1", "- b 1", "+ a 2", "+ b 2", "+ c", "- d", "+ e", "+ f"].map(str::to_owned);
+        let partners: Vec<Option<usize>> = (0..lines.len()).map(|at| partner(&lines, at)).collect();
+        assert_eq!(partners, [Some(2), Some(3), Some(0), Some(1), None, Some(6), Some(5), None]);
     }
 
     #[test]

@@ -366,7 +366,9 @@ pub fn effects_text(found: &Effected) -> String {
         &["TERM", ">DF", ">OF VARIANCE", ">PARTIAL ETA2", ">F", ">P"],
         main.chain(both).chain([residual]),
     ));
-    let is_chosen = |effect: &&MainEffect| effect.inner.is_some() || found.chooses(effect);
+    // The intervals that are shown: an extreme inside of an axis is shown if the effect is significant.
+    let has_inner = |effect: &MainEffect| effect.inner.is_some() && effect.share.is_significant() != Some(false);
+    let is_chosen = |effect: &&MainEffect| effect.contrast.is_some() && (has_inner(effect) || found.chooses(effect));
     let chosen: Vec<&str> = effects.main.iter().filter(is_chosen).map(|effect| names[effect.factor].as_str()).collect();
     text.push_str(&format!(
         "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it{}\n",

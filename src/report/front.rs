@@ -73,6 +73,23 @@ pub struct Front {
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
+/// Names the dominated configuration with the highest P(FRONT), if that is above that of the configuration by which it is
+/// dominated.
+fn preferred_text(front: &Front, with_dominated: bool) -> String {
+    let probability = |point: &FrontPoint| point.probability.unwrap_or(0.0);
+    let pairs = front.points.iter().filter_map(|point| Some((point, front.points.get(point.dominated_by?)?)));
+    let preferred = pairs.filter(|(point, by)| probability(point) > probability(by));
+    match preferred.max_by(|(a, _), (b, _)| probability(a).total_cmp(&probability(b))) {
+        None => String::new(),
+        Some((point, by)) => format!(
+            "#{} has a higher P(FRONT) than #{}, which beats it by the means: P(FRONT) is drawn from the units that both have{}\n",
+            point.number,
+            by.number,
+            if with_dominated { "" } else { " (--dominated shows both)" }
+        ),
+    }
+}
+
 /// Returns the front as a table, with dominated configurations if requested. The numbers match those in the plot.
 pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let metric_heads: Vec<String> =
@@ -143,6 +160,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             first.number
         ));
     }
+    text.push_str(&preferred_text(front, with_dominated));
     let unlisted = front.all - front.points.len();
     if with_dominated && unlisted > 0 {
         text.push_str(&format!("{} more are dominated and not listed (`ledger export --to csv` has all)\n", unlisted));

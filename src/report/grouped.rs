@@ -96,15 +96,15 @@ fn heads(by: By, nearest: bool) -> Vec<&'static str> {
         By::Name => vec!["EVENT"],
         By::Level => vec![">LEVEL"],
         By::Host => vec!["HOST"],
-        By::Gpu => vec!["GPU", "HOST"],
+        By::Gpu => vec!["GPU", "~~HOST"],
     };
-    heads.extend([">EVENTS", ">SAMPLED", ">TIME ms"]);
-    for head in [">POWER W", ">TEMP °C", ">BUSY %", ">MEM %"] {
+    heads.extend([">EVENTS", "~>SAMPLED", ">TIME ms"]);
+    for head in [">POWER W", "~>TEMP °C", "~>BUSY %", "~~>MEM %"] {
         heads.push(head);
-        heads.extend(nearest.then_some(">NEAREST"));
+        heads.extend(nearest.then_some("~~~>NEAREST"));
     }
     heads.push(">ENERGY J");
-    heads.extend(nearest.then_some(">OFF BY ms"));
+    heads.extend(nearest.then_some("~>OFF BY ms"));
     heads
 }
 

@@ -199,11 +199,12 @@ pub fn ls_text(listing: &Listing) -> String {
     heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
     text.push_str(&reasons(lines, names_attempts));
-    let repeated = lines.iter().filter_map(|line| Some((line.row.attempt, line.rerun_of?)));
-    let repeated: Vec<String> =
-        repeated.map(|(own, of)| format!("{} of {}", own.0.prefix(8), of.0.prefix(8))).collect();
+    // The same ids as in the table; originals are attempts, which may not be listed.
+    let own = |line: &Line| if names_attempts { line.row.attempt.0.prefix(8) } else { line.run.clone() };
+    let repeated = lines.iter().filter_map(|line| Some(format!("{} of {}", own(line), line.rerun_of?.0.prefix(8))));
+    let repeated: Vec<String> = repeated.collect();
     if !repeated.is_empty() {
-        text.push_str(&format!("reruns: {}\n", first_of(repeated, NAMED)));
+        text.push_str(&format!("reruns: {}\n", first_of(repeated, RERUNS)));
     }
     let shown = lines.len() as u64;
     let listed = total.saturating_sub(*hidden);
@@ -228,6 +229,9 @@ pub fn ls_text(listing: &Listing) -> String {
     }
     text
 }
+
+/// The largest number of reruns that are named with their originals.
+const RERUNS: usize = 20;
 
 /// The largest number of objectives that have a column.
 const OBJECTIVES: usize = 2;

@@ -196,6 +196,7 @@ pub fn run(
     if let Some(fault) = fault {
         return Err(ParallelError::NoFault { fault }.into());
     }
+    device::suffice(spec.device, spec.ranks)?;
     let (loaded, place) = ranks::beside_loading(&spec, || ranks::opened(&spec, device::open, sink))?;
     let task = loaded.task(&spec, &place, 0);
     let train = || fit::fit(parallel::ProcessGroup::single(), &spec, task, &place, sink, stop, tuned);

@@ -42,9 +42,10 @@ pub fn train(
 pub fn beside_loading<T>(spec: &Spec, open: impl FnOnce() -> Result<T, TrainError>) -> Result<(Loaded, T), TrainError> {
     std::thread::scope(|scope| {
         let loading = scope.spawn(|| Loaded::load(spec));
-        let opened = open()?;
-        let loaded = loading.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        Ok((loaded, opened))
+        let opened = open();
+        let loaded = loading.join();
+        let opened = opened?;
+        Ok((loaded.unwrap_or_else(|panic| resume_unwind(panic))?, opened))
     })
 }
 

@@ -30,10 +30,10 @@ pub(super) fn is_kept(arguments: &[String], ledger: &Path) -> bool {
     COMMANDS.contains(&command) || command == LISTING && is_quiet(ledger)
 }
 
-/// Whether no attempt runs, and no submission waits to be collected.
+/// Whether there is no journal of an attempt, and nothing was ever submitted to Slurm.
 fn is_quiet(ledger: &Path) -> bool {
     let journals = std::fs::read_dir(ledger.join("journal")).into_iter().flatten().flatten();
-    let mut journals = journals.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let mut journals = journals.filter(|entry| entry.path().extension().is_some_and(|end| end == "journal"));
     journals.next().is_none() && !ledger.join("slurm").exists()
 }
 

@@ -176,7 +176,8 @@ fn conditions_groups_and_limits() {
     let learned =
         "warning: #1 learned less: its accuracy is 0.6, that of #2 is 0.7 (`--at-least accuracy=0.65` requires more";
     assert!(ask(&[]).err.contains(learned), "{}", ask(&[]).err);
-    assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` needs `hardware.gpus`"));
+    let none = "--gpus: no attempt meets `hardware.gpus == 2` (`hardware.gpus` is 0)";
+    assert!(ask(&["--gpus", "2"]).complaint(1).contains(none), "{}", ask(&["--gpus", "2"]).err);
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
     assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
     assert!(
@@ -515,7 +516,11 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let apart = sandbox.run(&asked);
     let rows = apart.out.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();
     assert!(rows == 4 && apart.out.contains("worker.sh"), "{}", apart.out);
-    assert!(apart.err.contains("note: each version of the program has its own row (--any-version"), "{}", apart.err);
+    assert!(
+        apart.err.contains("note: each version of the program has its own row (--where selects one, --any-version"),
+        "{}",
+        apart.err
+    );
     let said = sandbox.run(&[asked.as_slice(), &["--any-version"]].concat()).err;
     assert!(said.contains("warning: #1 averages over versions of the program (`ledger why "), "{said}");
     let front = ["pareto", "--model", "toy", "--metrics", "loss,wall_time", "--group-by", "x", "--dominated"];

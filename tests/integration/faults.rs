@@ -401,7 +401,7 @@ fn ids_that_name_nothing_or_too_much_are_explained() {
     assert!(sandbox.run(&["show", "latest~9"]).complaint(1).contains("latest~9"));
     assert!(sandbox.run(&["show", "abc"]).complaint(1).contains("at least 4 digits"));
     assert!(sandbox.run(&["best", "--model", "no", "--metric", "loss"]).complaint(1).contains("there are: toy"));
-    assert!(sandbox.run(&["best", "--model", "toy", "--metric", "x"]).complaint(2).contains("--direction"));
+    assert!(sandbox.run(&["best", "--model", "toy", "--metric", "x"]).complaint(2).contains("there are: accuracy, "));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn attempts_that_their_worker_taints_do_not_end_the_repetitions() {
     let told = "not within 2%, ended by repeats.max = 4; 4 without a value that counts (tainted: the fan failed)";
     assert!(said.contains(told), "{said}");
     assert!(said.contains("finished, tainted"), "{said}");
-    let best = "best toy: none, since no `cost` counts: 4 attempts tainted, for example: the fan failed";
+    let best = "best toy: none, since no attempt has a usable `cost`: 4 attempts tainted, for example: the fan failed";
     assert!(said.contains(best), "{said}");
     let document = sandbox.json(&["run", "m.toml"], 0);
     assert_eq!(document["runs"][0]["tainted"][0], "the fan failed");

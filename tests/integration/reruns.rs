@@ -55,7 +55,7 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let note = format!("note: {} is itself a rerun of {}, with the verdict `drifted`", &rerun[..8], &original[..8]);
     assert!(err(&named).contains(&note), "{}", err(&named));
     let list = sandbox.run(&["ls"]).expect(0);
-    let named = format!("\nreruns: {} of {}\n", &rerun[..8], &original[..8]);
+    let named = format!("{} of {}", &rerun[..8], &original[..8]);
     assert!(list.contains("finished (rerun: drifted)") && list.contains(&named), "{list}");
     let shown = sandbox.run(&["show", &rerun]).expect(0);
     assert!(shown.contains(&format!("verdict  drifted, as a rerun of {}, ", &original[..8])), "{shown}");

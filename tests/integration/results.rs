@@ -51,6 +51,12 @@ fn rows_that_lack_gpus_are_compared_on_common_ones_or_named() {
         said.contains("#4 #5: too few GPUs in common with #1 for pairs, so the sensors' errors do not cancel"),
         "{said}"
     );
+    // By the GPUs that both have, the second row is better than the first.
+    let asked = ["pareto", "--model", "vgg16", "--metrics", "energy_per_sample,throughput", "--dominated"];
+    let front = sandbox.run(&[&asked[..], &["--group-by", "batch_size,precision,pytorch"]].concat()).expect(0);
+    assert!(front.contains("#2 has a higher P(FRONT) than #1, which beats it by the means: "), "{front}");
+    let front = sandbox.run(&[&asked[..], &["--group-by", "batch_size,precision"]].concat()).expect(0);
+    assert!(!front.contains("has a higher P(FRONT)"), "{front}");
 }
 
 #[test]

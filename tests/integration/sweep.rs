@@ -93,7 +93,7 @@ fn an_objective_that_nothing_reports_is_told_at_the_first_attempt() {
         sandbox.run(&["run", "m.toml"]).err
     };
     let missed = said("score");
-    let warning = "no value of `score`, which is the objective; other attempts may lack it too";
+    let warning = "no value of `score`, which is the objective; this may be so in other attempts";
     assert_eq!(missed.matches(warning).count(), 1, "{missed}");
     assert!(missed.find(warning) < missed.find("x 2"), "{missed}");
     assert!(!said("accuracy").contains("which is the objective"));
@@ -235,6 +235,13 @@ fn the_best_is_a_configuration_as_best_has_it_and_no_lucky_seed() {
     };
     let (newest, n) = told();
     assert_eq!(n, 2);
+    // Both directions can be stated, and the one against the objective is warned of. The objective has a column of `ls`.
+    let stated = |direction: &str| sandbox.run(&["best", "--metric", "score", "--direction", direction]).err;
+    let warning =
+        "warning: most attempts of `toy` with the objective `score` record maximize (leave --direction out)\n";
+    assert_eq!((stated("maximize"), stated("minimize").as_str()), (String::new(), warning));
+    let list = sandbox.run(&["ls"]).expect(0);
+    assert!(list.lines().next().unwrap().ends_with(" score"), "{list}");
     // Of a sweep over fewer seeds the same is said.
     scored(&sandbox, "m.toml", "toy", "maximize", "1");
     assert_eq!(told(), (newest, 2));
@@ -279,7 +286,10 @@ fn where_no_attempt_has_the_objective_no_other_metric_stands_in() {
     };
     manifest("[objective]\nmetric = 'energy_per_sample'\n");
     let said = sandbox.run(&["run", "m.toml"]).expect(0);
-    assert!(said.contains("best toy: none, since no `energy_per_sample` counts: 1 attempt without "), "{said}");
+    assert!(
+        said.contains("best toy: none, since no attempt has a usable `energy_per_sample`: 1 attempt without "),
+        "{said}"
+    );
     assert!(!said.contains(" with loss "), "{said}");
     let document = sandbox.json(&["run", "m.toml"], 0);
     assert_eq!(document["best"].as_array().unwrap().len(), 0);

@@ -108,7 +108,7 @@ fn what_is_shown_of_tainted_attempts_says_so_and_nothing_of_it_is_best() {
     assert!(said.contains("latest~1 is tainted: throttled: GPU 0"), "{said}");
     machine.manifest(WORKER, "[objective]\nmetric = \"train_time\"\n");
     let said = machine.run(&["run", "m.toml"], &[]).expect(0);
-    assert!(said.contains("best toy: none, since no `train_time` counts: 2 attempts tainted"), "{said}");
+    assert!(said.contains("best toy: none, since no attempt has a usable `train_time`: 2 attempts tainted"), "{said}");
     assert!(said.contains("finished, tainted"), "{said}");
     let listed = machine.run(&["ls"], &[]).expect(0);
     assert_eq!(listed.matches("finished, tainted").count(), 2, "{listed}");

@@ -134,14 +134,15 @@ const PIECE: usize = 1 << 18;
 /// Alignment of the parts of a tensor that the runtime copies without a kernel, in values of four bytes.
 const ALIGNED: usize = 128;
 
-/// Reads a flat tensor of 32-bit floats in pieces.
+/// Reads a flat tensor of 32-bit floats in pieces. The values are copied when this returns; those of the runtime's own
+/// `TensorData` are copied at their first use.
 ///
 /// # Errors
 /// If the tensor cannot be read.
 pub fn read(tensor: &Tensor<1>) -> Result<TensorData, TensorReadError> {
     let len = tensor.shape().num_elements();
     if len <= PIECE || !len.is_multiple_of(ALIGNED) {
-        return tensor.clone().try_into_data_as::<f32>();
+        return Ok(TensorData::new(tensor.clone().try_into_vec_as::<f32>()?, [len]));
     }
     let mut values = Vec::with_capacity(len);
     for first in (0..len).step_by(PIECE) {
@@ -151,10 +152,12 @@ pub fn read(tensor: &Tensor<1>) -> Result<TensorData, TensorReadError> {
     Ok(TensorData::new(values, [len]))
 }
 
-/// Returns values for a flat tensor that the runtime copies to a GPU without page-locked memory in between.
+/// Returns values for a flat tensor that the runtime copies to a GPU without page-locked memory in between. Not while a
+/// CUDA graph is recorded, which allows no copy from ordinary memory.
 pub fn unstaged(values: Vec<f32>) -> TensorData {
     let len = values.len();
-    // SAFETY: all bytes of the values are initialized.
+    // SAFETY: all bytes of the values are initialized. The runtime (cubecl-cuda 0.11.0-pre.3) keeps the bytes in its drop
+    // queue until a fence behind the copy.
     #[expect(unsafe_code, reason = "the runtime's own controllers stage what they hold")]
     let bytes = unsafe { Bytes::from_controller(Box::new(Unstaged(values)), size_of::<f32>() * len) };
     TensorData::from_bytes(bytes, [len], DType::F32)
@@ -239,6 +242,7 @@ mod tests {
     fn values_without_staging_are_the_same_values() {
         let values = vec![1.0_f32, -2.5, f32::MIN_POSITIVE];
         let data = unstaged(values.clone());
+        assert_eq!(data.bytes.property(), AllocationProperty::Pinned);
         assert_eq!(data, TensorData::new(values.clone(), [3]));
         assert_eq!(data.clone().try_into_vec::<f32>().expect("f32"), values);
         let tensor = Tensor::<1>::from_data(data, &burn::tensor::Device::flex());

@@ -5,6 +5,7 @@ import { follow, listen, live } from './live.js';
 import { place } from './state.js';
 import { runsPage } from './runs.js';
 import { answersPage, prepareAnswers } from './answers.js';
+import { forgetNames } from './api.js';
 import { runPage } from './run.js';
 import { comparePage } from './compare.js';
 
@@ -64,28 +65,32 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 });
 addEventListener('hashchange', show);
 
-/** How long the page is quiet before answers are prepared; the server keeps no answer of a file that changed less than 2 s ago. */
+/** How long nothing happens before answers are prepared. The server keeps no answer of a file that changed less than 2 s ago. */
 const QUIET_MS = 3000;
+/** After a sealed attempt, the next one of a sweep may follow. */
+const QUIET_AFTER_SEALED_MS = 60_000;
 let preparing, quiet;
 
-/** Prepares answers while nothing runs: the work would disturb measurements. */
-function prepare() {
+/** Whether preparing disturbs no measurement, as far as this page knows. */
+const isQuiet = () => live.running.length === 0 && !live.isStale && !live.end && !document.hidden;
+
+function prepare(wait_ms = QUIET_MS) {
   clearTimeout(quiet);
-  if (live.running.length > 0 || document.hidden || live.end) {
-    preparing?.abort();
-    return;
-  }
+  preparing?.abort();
+  if (!isQuiet()) return;
   quiet = setTimeout(() => {
-    preparing?.abort();
+    if (!isQuiet()) return;
     preparing = new AbortController();
     prepareAnswers(preparing.signal).catch(() => {});
-  }, QUIET_MS);
+  }, wait_ms);
 }
-let running = 0;
+let wasQuiet = true;
 follow(({ hasSealed }) => {
+  if (hasSealed) forgetNames();
   // A running attempt reports often: only its start and its end matter here.
-  if (!hasSealed && (live.running.length > 0) === (running > 0)) return;
-  running = live.running.length;
-  prepare();
+  if (hasSealed || isQuiet() !== wasQuiet) prepare(QUIET_AFTER_SEALED_MS);
+  wasQuiet = isQuiet();
 });
-show().then(prepare);
+// A hidden page does not hear of attempts that start.
+document.addEventListener('visibilitychange', () => prepare());
+show().then(() => prepare());

@@ -31,6 +31,7 @@ use crate::gradient_readiness::{Mark, ReadyMarks, begin};
 use crate::layers::{cross_entropy, loss_and_correct};
 use crate::models::units::Activation;
 use crate::models::{Input, Model};
+use crate::native::memory::read;
 use crate::ops::joined;
 use crate::parallel::{Endpoint, FlatTensor, ParallelError, SyncPoint};
 use crate::parameters::{self, ParamSpec};
@@ -369,11 +370,10 @@ impl Task for PipelineStage {
         let mut values = vec![TensorData::new(Vec::<f32>::new(), [0]); self.stages.param_specs().len()];
         put(&mut values, self.stages.places(0), mine);
         for stage in 1..self.stages.count() {
-            let read = |tensor: FlatTensor| {
-                tensor.values.try_into_data_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
-            };
+            let received =
+                |tensor: FlatTensor| read(&tensor.values).map_err(|source| TrainError::read("the parameters", source));
             let theirs: Vec<TensorData> =
-                endpoint.receive(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
+                endpoint.receive(stage, at)?.into_iter().map(received).collect::<Result<_, _>>()?;
             if !put(&mut values, self.stages.places(stage), theirs) {
                 return Err(ParallelError::Apart { ranks: vec![stage] }.into());
             }
