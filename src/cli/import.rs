@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Files that `ledger export` wrote
+    /// Files that `ledger export` or `ledger pack` wrote
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }

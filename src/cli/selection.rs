@@ -534,7 +534,8 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         }
         None => match runs_of(context, model) {
             0 => {
-                let meant = nearest(model, ranked.keys().map(String::as_str));
+                let begins = || ranked.keys().map(String::as_str).find(|name| name.starts_with(model));
+                let meant = nearest(model, ranked.keys().map(String::as_str)).or_else(begins);
                 let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
                 format!(
                     "no finished attempt is of model `{model}` ({meant}there are: {})",

@@ -70,6 +70,8 @@ pub fn listed_fields(fields: &[String]) -> String {
 /// Formats the value of a field for a table. Digests of a program's files are cut to 8 digits.
 pub fn field_text(name: &str, value: Option<&Value>) -> String {
     match value {
+        // Only the built-in trainer has revisions.
+        None if name == REVISION => "other program".to_owned(),
         None => "-".to_owned(),
         Some(Value::Str(digest)) if name.starts_with(FILES) => digest.chars().take(8).collect(),
         Some(value) => value.to_string(),

@@ -409,8 +409,9 @@ fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
     let usual = JUDGING_METRICS.into_iter().chain(["step_time", "train_time"]);
     // A metric that is missing in all attempts would be an empty column.
     let has = |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metric(name).is_some()));
-    // `wall_time` is nearly the same as `train_time`, which is preferred.
-    let or_else = (!has("train_time")).then_some("wall_time");
+    // `wall_time` is nearly the same as `train_time`, which is preferred if no attempt lacks it.
+    let lacks = |newest: &Attempt| newest.metric("train_time").is_none();
+    let or_else = runs.iter().any(|(_, _, newest)| newest.is_some_and(lacks)).then_some("wall_time");
     let objectives = runs.iter().filter_map(|(_, cell, _)| cell.text("objective.metric"));
     let mut metrics = Vec::new();
     let own = runs.iter().filter_map(|(_, cell, newest)| Some(own_metrics(cell, (*newest)?))).flatten();
@@ -576,6 +577,12 @@ mod tests {
         0123abcd  finished     3.00 s
         ");
         let timed = attempt(&[("train_time", Metric::new(2.0, "s")), wall()]);
+        let both = [&untimed, &timed].map(|newest| ("0123abcd".to_owned(), &cell, Some(newest)));
+        insta::assert_snapshot!(summary_text(&both, &[]), @r"
+        RUN       OUTCOME   train_time  wall_time
+        0123abcd  finished           -     3.00 s
+        0123abcd  finished      2.00 s     3.00 s
+        ");
         insta::assert_snapshot!(text(&timed), @r"
         RUN       OUTCOME   train_time
         0123abcd  finished      2.00 s
