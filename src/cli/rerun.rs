@@ -31,10 +31,10 @@ use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 /// phase if steps have durations. `failed` has exit code 4. The verdict is written to the log, and `ledger show`
 /// shows it.
 ///
-/// Compares with the first finished attempt of the run that is not a rerun, if the ID is a run or `latest`. If this
-/// machine gives a different run id (other devices, versions or program), nothing is executed and the exit code is
-/// 5. With --on-current it runs anyway and is recorded under the new id. Other changes of the environment are
-/// listed.
+/// If the ID is a run, compares with its first finished attempt that is not a rerun. `latest` is the newest attempt;
+/// if that is a rerun, the attempt that it repeats, and so on to the first. If this machine gives a different run id
+/// (other devices, versions or program), nothing is executed and the exit code is 5. With --on-current it runs anyway
+/// and is recorded under the new id. Other changes of the environment are listed.
 ///
 /// Example: ledger rerun latest
 ///

@@ -31,6 +31,10 @@ pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
 /// This is the trainer's revision if places differ in it. Otherwise it is a file whose digest differs between two
 /// places that differ in their program alone.
 pub(super) fn version_field(places: &[Place]) -> Option<String> {
+    // A row over several configurations may average over versions; fields that keep them apart have columns.
+    if places.iter().any(|place| !place.contender.agreed.is_empty()) {
+        return None;
+    }
     let revision = |place: &Place| analysis::field(&place.contender.run, None, REVISION).map(|value| value.to_string());
     if places.iter().filter_map(revision).collect::<BTreeSet<_>>().len() > 1 {
         return Some(REVISION.to_owned());

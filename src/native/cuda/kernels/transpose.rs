@@ -109,10 +109,10 @@ mod tests {
             let sizes: Vec<[usize; 2]> = [[1, 1], [1, 48], [33, 65], [64, 32], [257, 3], [48, 1]].repeat(6);
             let values: Vec<Vec<f32>> = sizes.iter().map(|[rows, columns]| numbers(rows * columns)).collect();
             let of = |(size, values): (&[usize; 2], &Vec<f32>)| {
-                // Rows of a matrix that is uploaded as such may be padded.
+                // Rows of a matrix that is uploaded or converted as such may be padded.
                 let flat = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::cuda(0));
-                let tensor = flat.reshape(*size);
-                primitive(&tensor.cast(FloatDType::from(float[first]))).expect("on the card")
+                let tensor = flat.cast(FloatDType::from(float[first])).reshape(*size);
+                primitive(&tensor).expect("on the card")
             };
             let inputs: Vec<_> = sizes.iter().zip(&values).map(of).collect();
             let formats = [format[first], format[second]];
