@@ -186,7 +186,7 @@ def speed_of(ledger, model, device):
     best = energy["places"][0]
     lines = [f"\nUp to the energy by phase: {energy['counted']} attempts of `{model}-speed.toml`, with revision {revision} of the trainer. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
-    lines.append("## What to do for the least energy a sample\n")
+    lines.append("## Best by energy and speed\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
     lines.append("\n".join(f"- **Best by {METRICS[metric]}**: {winner}." for metric, winner in winners.items()))
     lines.append("")

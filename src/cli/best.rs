@@ -12,7 +12,9 @@ use super::bounds;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
-use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, runs_of, usual_metric};
+use super::selection::{
+    Selection, all_tainted, direction_of, meant, nothing, recorded_direction, runs_of, usual_metric,
+};
 use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, differing, newest_run, place, saving};
 use crate::manifest::nearest;
@@ -206,7 +208,7 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                 Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model, left_out))
             })?;
             let is_there = of_model.contains(&asked.metric);
-            let meant = nearest(&asked.metric, of_model.iter().map(String::as_str));
+            let nearest = nearest(&asked.metric, of_model.iter().map(String::as_str));
             let undirected = || {
                 let (metric, model) = (&asked.metric, &asked.model);
                 let text =
@@ -214,17 +216,17 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                 Failure::new(exit::USAGE, text)
             };
             let is_recorded = left_out.keys().any(|left| matches!(left.why, Why::NotFinite | Why::Missing));
-            let fault = |_| match meant {
+            let fault = |_| match nearest {
                 _ if is_there => undirected(),
                 _ if is_recorded => nothing(context, &asked.model, &asked.metric, &left_out),
-                Some(meant) => {
+                Some(nearest) => {
                     let text = format!(
-                        "no attempt of `{}` that counts has `{}` (did you mean `{meant}`? For a custom metric add --direction minimize or maximize)",
+                        "no attempt of `{}` that counts has `{}` (did you mean `{nearest}`? For a custom metric add --direction minimize or maximize)",
                         asked.model, asked.metric
                     );
                     Failure::new(exit::USAGE, text)
                 }
-                None if failure.source.to_string().contains("did you mean") || of_model.is_empty() => failure,
+                None if meant(&asked.metric).is_some() || of_model.is_empty() => failure,
                 None => Failure { code: exit::USAGE, ..nothing(context, &asked.model, &asked.metric, &left_out) },
             };
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;

@@ -5,7 +5,7 @@ mod objective;
 
 pub(super) use brief::{Ask, BriefTrial, select as select_briefs};
 pub(super) use objective::{
-    OBJECTIVE, direction_of, metric_of, metric_of_model, recorded_direction, recorded_objective, usual_metric,
+    OBJECTIVE, direction_of, meant, metric_of, metric_of_model, recorded_direction, recorded_objective, usual_metric,
 };
 
 use super::context::Context;

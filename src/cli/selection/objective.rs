@@ -33,19 +33,22 @@ const MOST_MEANT: usize = 5;
 
 /// Returns the message for an unknown metric. `direction` tells how to state the better direction of a custom metric.
 fn unknown(metric: &str, direction: &str) -> String {
-    let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+    let meant = meant(metric).unwrap_or_else(|| "`ledger show` lists those of an attempt;".to_owned());
+    format!("`{metric}` is not a known metric ({meant} for a custom metric {direction})")
+}
+
+/// Asks for the known metrics that were probably meant, if there are any.
+pub(in crate::cli) fn meant(metric: &str) -> Option<String> {
+    if let Some(meant) = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name)) {
+        return Some(format!("did you mean `{meant}`?"));
+    }
     // `time` may stand for several metrics.
     let ends = format!("_{metric}");
     let mut several: Vec<&str> =
         KNOWN_METRICS.iter().map(|known| known.name).filter(|name| name.ends_with(&ends)).collect();
     several.sort_by_key(|name| !TIMES.contains(name));
     let several: Vec<String> = several.iter().take(MOST_MEANT).map(|name| format!("`{name}`")).collect();
-    let meant = match (meant, several.as_slice()) {
-        (Some(meant), _) => format!("did you mean `{meant}`?"),
-        (None, []) => "`ledger show` lists those of an attempt;".to_owned(),
-        (None, several) => format!("did you mean one of {}?", several.join(", ")),
-    };
-    format!("`{metric}` is not a known metric ({meant} for a custom metric {direction})")
+    (!several.is_empty()).then(|| format!("did you mean one of {}?", several.join(", ")))
 }
 
 /// Parses a metric of an argument that takes several, `NAME` or `NAME:minimize`. Returns it with its better direction.

@@ -172,8 +172,8 @@ impl Trainer<'_> {
     }
 }
 
-/// Hashes every parameter in order: name, shape, and the bytes of its values, which are little-endian on all machines
-/// that CUDA and the releases are for.
+/// Hashes every parameter in order: name, shape, and the bytes of its values. They are little-endian on every machine
+/// that has CUDA.
 fn weights_digest(param_specs: &[ParamSpec], values: &[TensorData]) -> Digest {
     let shape = |spec: &ParamSpec| spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
     let shapes: Vec<Vec<u8>> = param_specs.iter().map(shape).collect();

@@ -1,7 +1,7 @@
 // The Runs page: the running attempts, and the table of all attempts.
 
 import { commandLine, el, number, quantity, replace, runLink, seconds, short, shortName, text, when } from './dom.js';
-import { allNames, ask, forgetNames } from './api.js';
+import { allNames, ask } from './api.js';
 import { completed } from './complete.js';
 import { follow, live } from './live.js';
 import { setOptions } from './state.js';
@@ -116,7 +116,6 @@ export async function runsPage(_rest, options, signal) {
   const end = follow(({ hasSealed }) => {
     living.update();
     if (hasSealed) {
-      forgetNames();
       counts.clear();
       if (table) table.refresh().catch(() => {});
     }
