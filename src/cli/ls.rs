@@ -7,8 +7,7 @@ use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
 use super::output::say;
-use super::selection::{OBJECTIVE, parted, read_trials};
-use crate::analysis::names;
+use super::selection::OBJECTIVE;
 use crate::record::{Attempt, Digest};
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};
@@ -75,10 +74,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let running = living::running(context);
     // There is no ledger before the first attempt is sealed.
     let found = store.if_there(|reader| listing(reader, args))?;
-    let mut listing = match found {
+    let (mut listing, unmet) = match found {
         Some(found) => found?,
         None if running.is_empty() => return Err(Failure::from(StoreError::Missing(store.dir().to_owned()))),
-        None => Listing::default(),
+        None => (Listing::default(), None),
     };
     // Running attempts have no values for conditions.
     let is_any = args.condition.is_none() && args.outcome.is_none() && args.skip == 0;
@@ -87,13 +86,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     listing
         .running
         .retain(|one| is_any && is(&args.model, &one.row.model) && is(&args.experiment, &one.row.experiment));
-    if let (Some(condition), 0) = (&args.condition, listing.matching) {
-        let trials = read_trials(store, args.model.as_deref())?;
-        let known = names(&trials);
-        // Attempts of other experiments or with other outcomes may meet the condition.
-        if let Err(failure) = parted(trials, condition, &known) {
-            say(&format!("note: {}", failure.source));
-        }
+    if let Some(unmet) = unmet {
+        say(&format!("note: {}", unmet.source));
     }
     context.answer(|| report::ls_text(&listing), || report::ls_value(&listing))?;
     let folders = spool(context, None).open().unwrap_or_default();
@@ -104,11 +98,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>, StoreError> {
-    let found = match rows::read(reader, args)? {
+/// Returns the listing, and why no attempt meets the condition, if none does.
+fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<(Listing, Option<Failure>), Failure>, StoreError> {
+    let mut found = match rows::read(reader, args)? {
         Ok(found) => found,
         Err(failure) => return Ok(Err(failure)),
     };
+    let unmet = found.unmet.take();
     let tags = context::tags(reader)?;
     let mut columns = rows::columns(reader, &found)?.into_iter();
     let hidden = reader.hidden()?;
@@ -137,6 +133,7 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         lines.push(Line { run, tags, is_tainted, is_hidden, origin, rerun_of, reason, objective, row, values });
     }
     let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
-    let (matching, total) = (found.matching, reader.attempt_count()?);
-    Ok(Ok(Listing { running: Vec::new(), lines, columns: found.columns, matching, total, hidden, skipped: args.skip }))
+    let (matching, total, skipped) = (found.matching, reader.attempt_count()?, args.skip);
+    let listing = Listing { running: Vec::new(), lines, columns: found.columns, matching, total, hidden, skipped };
+    Ok(Ok((listing, unmet)))
 }

@@ -152,8 +152,10 @@ fn find_among<T: Asked>(
         Vec::new()
     };
     if !apart.is_empty() {
-        versions::apart_note(&apart).into_iter().for_each(say);
-        return find_with(args, model, coordinates, &apart, context);
+        let front = find_with(args, model, coordinates, &apart, context)?;
+        let note = front.points.first().and_then(|point| versions::apart_note(&apart, &point.run));
+        note.into_iter().for_each(|note| say(&note));
+        return Ok(front);
     }
     let mut front = front(model, selected, coordinates, &found);
     if front.points.is_empty() {

@@ -186,7 +186,7 @@ impl Selection {
         if wide.is_empty() && !of_others.is_empty() {
             let condition = Expr::parse_in(&format!("{GPUS} == {wanted}"), &[&[GPUS.to_owned()].into()]);
             let condition = condition.map_err(|error| Failure::new(exit::USAGE, format!("--gpus: {error}")))?;
-            return Err(no_match("--gpus", &of_others, &condition));
+            return Err(no_match("--gpus", &of_others, &Trial::field, &condition));
         }
         others.extend(of_others);
         Ok((wide, others))
@@ -223,20 +223,25 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
     if !trials.is_empty() && !trials.iter().any(matching) {
         let fault = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err());
-        return Err(fault.map_or_else(|| no_match("--where", &trials, &condition), wrong));
+        return Err(fault.map_or_else(|| no_match("--where", &trials, &Trial::field, &condition), wrong));
     }
     Ok(trials.into_iter().partition(matching))
 }
 
 /// Returns the failure if no attempt matches. It names a part of the condition that none meets, and the values that exist.
-fn no_match(argument: &str, trials: &[Trial], condition: &Expr) -> Failure {
+pub(super) fn no_match<T>(
+    argument: &str,
+    attempts: &[T],
+    lookup: &dyn Fn(&T, &str) -> Option<Value>,
+    condition: &Expr,
+) -> Failure {
     /// The largest number of values that are listed.
     const LISTED: usize = 6;
-    let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
+    let text = match condition.unmet(attempts, lookup) {
         None => format!("no attempt meets `{}`", condition.text().trim()),
         Some((part, field)) => {
-            let values = Factor::new(field, trials.iter().filter_map(|trial| trial.field(field)));
-            let only = || trials.iter().find_map(|trial| trial.field(field)).into_iter().collect();
+            let values = Factor::new(field, attempts.iter().filter_map(|attempt| lookup(attempt, field)));
+            let only = || attempts.iter().find_map(|attempt| lookup(attempt, field)).into_iter().collect();
             let values = values.map_or_else(only, |values| values.levels);
             let shown = |value: &Value| match value {
                 Value::Float(number) => significant(*number),

@@ -22,20 +22,25 @@ pub(super) struct Grouping {
     any_version: bool,
 }
 
-/// The note why rows are more than those that were asked for.
-pub(super) fn apart_note(fields: &[String]) -> Option<&'static str> {
+/// The note why rows are more than those that were asked for. The condition that it shows is that of a row's `run`.
+pub(super) fn apart_note(fields: &[String], run: &Run) -> Option<String> {
     let is_by_gpus = fields.iter().any(|name| name == GPUS);
     let is_by_version = fields.iter().any(|name| name != GPUS);
-    match (is_by_gpus, is_by_version) {
-        (false, false) => None,
-        (false, true) => Some(
-            "note: each version of the program has its own row (--where selects one, --any-version averages over them)",
-        ),
-        (true, false) => Some("note: each number of GPUs has its own row"),
-        (true, true) => Some(
-            "note: each number of GPUs and each version of the program has its own row (--where selects some, --any-version averages over versions)",
-        ),
-    }
+    let kept = match (is_by_gpus, is_by_version) {
+        (false, false) => return None,
+        (false, true) => "each version of the program has its own row",
+        (true, false) => "each number of GPUs has its own row",
+        (true, true) => "each number of GPUs and each version of the program has its own row",
+    };
+    let of_run = |name: &String| match field(run, None, name)? {
+        Value::Str(text) if text.contains(['\'', '"', '$', '`', '\\']) => None,
+        Value::Str(text) => Some(format!("{name} == '{text}'")),
+        number => Some(format!("{name} == {number}")),
+    };
+    let condition = fields.iter().map(of_run).collect::<Option<Vec<_>>>();
+    let select = condition.map_or("--where".to_owned(), |parts| format!("--where \"{}\"", parts.join(" and ")));
+    let average = if is_by_version { "; --any-version averages over versions" } else { "" };
+    Some(format!("note: {kept} ({select} selects those of #1{average})"))
 }
 
 /// No more runs are read to compare their programs.

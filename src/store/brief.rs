@@ -4,11 +4,12 @@
 //! Whether an attempt counts is not in its row, but in the census.
 
 use super::StoreError;
+use super::bulk::in_parallel;
 use super::census;
 use super::tables::{BRIEFS, Id, SHAPES};
 use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Replicate, Run, RunId};
 use crate::wire::{Known, Place, Shape, Wanted, WireError, decode_shape, decode_values, encode_brief};
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, WriteTransaction};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +30,8 @@ impl Kept {
         let shape = Digest::of(&shape_bytes).0;
         let replicate = Replicate::of(run, attempt).to_bytes();
         let group = run.parts.group_id().0.0;
-        let row = [shape.as_slice(), &run.id.0.0, &group, &replicate, &values].concat();
+        let started = attempt.started_unix_ms.to_le_bytes();
+        let row = [shape.as_slice(), &run.id.0.0, &group, &replicate, &started, &values].concat();
         Ok(Self { group, shape, shape_bytes: shape_bytes.into(), row })
     }
 
@@ -79,6 +81,8 @@ pub struct BriefRow<'r> {
     pub id: AttemptId,
     /// The attempt's run.
     pub run: RunId,
+    /// The attempt's start, in milliseconds since 1970.
+    pub started_unix_ms: i64,
     group: Id,
     replicate: Replicate,
     shape: usize,
@@ -96,6 +100,8 @@ pub struct Brief {
     pub id: AttemptId,
     /// The attempt's run.
     pub run: RunId,
+    /// The attempt's start, in milliseconds since 1970.
+    pub started_unix_ms: i64,
     /// The run's group.
     pub group: GroupId,
     /// The seed, execution and machine that make it a repetition.
@@ -139,19 +145,43 @@ impl Briefs {
         BriefColumns(self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect())
     }
 
-    /// Calls `visit` for each row, in the order of the ids. Memory does not grow with their number.
+    /// Visits all rows on several threads. Each thread visits the rows between two ids, in their order, and collects
+    /// into an own `T`. The `T`s are in the order of the ids.
     ///
     /// # Errors
     /// If a row does not decode, or if `visit` fails.
-    pub fn each(&self, mut visit: impl FnMut(&BriefRow<'_>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    pub fn each<T: Default + Send>(
+        &self,
+        visit: impl Fn(&mut T, &BriefRow<'_>) -> Result<(), StoreError> + Sync,
+    ) -> Result<Vec<T>, StoreError> {
+        /// Below this number of attempts in the ledger, one thread is faster.
+        const FEW: u64 = if cfg!(test) { 2 } else { 4096 };
+        let shares = if self.table.len()? < FEW { 1 } else { 16 };
+        let begins = (0..shares).map(|share| u8::try_from(share * 256 / shares).unwrap_or(u8::MAX)).collect();
+        let visit_share = |begin: u8| {
+            let (mut first, mut last, mut part) = ([0; 32], [0xff; 32], T::default());
+            first[0] = begin;
+            last[0] = begin + u8::try_from(256 / shares - 1).unwrap_or(u8::MAX);
+            self.each_between(first, last, |row| visit(&mut part, row)).map(|()| part)
+        };
+        in_parallel(begins, &visit_share).into_iter().collect()
+    }
+
+    fn each_between(
+        &self,
+        first: Id,
+        last: Id,
+        mut visit: impl FnMut(&BriefRow<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let model = self.model.as_str();
-        for item in self.table.range((model, [0; 32])..=(model, [0xff; 32]))? {
+        for item in self.table.range((model, first)..=(model, last))? {
             let (key, row) = item?;
-            let (shape, run, group, replicate, values) = split(row.value()).ok_or(FAULT)?;
+            let (shape, run, group, replicate, started, values) = split(row.value()).ok_or(FAULT)?;
             let id = key.value().1;
             visit(&BriefRow {
                 id: AttemptId(Digest(id)),
                 run: RunId(Digest(run)),
+                started_unix_ms: started,
                 group,
                 replicate,
                 shape: *self.places.get(&shape).ok_or(FAULT)?,
@@ -182,6 +212,7 @@ impl BriefRow<'_> {
         Ok(Brief {
             id: self.id,
             run: self.run,
+            started_unix_ms: self.started_unix_ms,
             group: GroupId(Digest(self.group)),
             replicate: self.replicate,
             left_out: self.excluded.map(|(_, left)| left.clone()),
@@ -194,11 +225,12 @@ impl BriefRow<'_> {
 const FAULT: WireError =
     WireError::Shape { what: "an attempt's row", fault: "it is cut short, or its names are missing" };
 
-/// Splits a row into shape, run, group, replicate and values.
-fn split(row: &[u8]) -> Option<(Id, Id, Id, Replicate, &[u8])> {
+/// Splits a row into shape, run, group, replicate, start in milliseconds since 1970, and values.
+fn split(row: &[u8]) -> Option<(Id, Id, Id, Replicate, i64, &[u8])> {
     let (shape, row) = row.split_first_chunk()?;
     let (run, row) = row.split_first_chunk()?;
     let (group, row) = row.split_first_chunk()?;
-    let (replicate, values) = row.split_first_chunk()?;
-    Some((*shape, *run, *group, Replicate::from_bytes(replicate), values))
+    let (replicate, row) = row.split_first_chunk()?;
+    let (started, values) = row.split_first_chunk()?;
+    Some((*shape, *run, *group, Replicate::from_bytes(replicate), i64::from_le_bytes(*started), values))
 }

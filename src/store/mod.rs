@@ -520,7 +520,8 @@ impl Store {
 /// - 6: means are over independent units (seeds, machines); the rows of attempts name them.
 /// - 7: a disturbed attempt has no value of a metric that is declared as measured, whatever its unit.
 /// - 8: names are stored by model (`names` replaces `shapes`), and small integers take fewer bytes.
-const INDEXES: u32 = 8;
+/// - 9: the rows of attempts have their start.
+const INDEXES: u32 = 9;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;

@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
-    said.extend(versions::apart_note(&ranking.versions).map(str::to_owned));
+    let first = ranking.places.first().map(|place| &place.contender.run);
+    said.extend(first.and_then(|run| versions::apart_note(&ranking.versions, run)));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
     let rows = (1..).zip(ranking.places.iter().map(|place| vec![&place.contender]));

@@ -1,10 +1,10 @@
 //! The rows of `ls`: selection, order and columns.
 
 use super::{Args, TAINTED};
-use crate::analysis::expr::{Expr, full_name};
+use crate::analysis::expr::{Expr, ExprError, full_name};
 use crate::analysis::{Trial, names, unify_by_model};
 use crate::cli::failure::{Failure, exit};
-use crate::cli::selection::decoded;
+use crate::cli::selection::{decoded, no_match};
 use crate::record::{AttemptId, Names, Row, Value};
 use crate::store::{Reader, StoreError};
 use crate::wire::Known;
@@ -16,6 +16,8 @@ use std::ops::ControlFlow;
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
     pub(super) matching: u64,
+    /// Why no attempt meets the condition, if none does.
+    pub(super) unmet: Option<Failure>,
     /// The full names of the columns that are asked for.
     pub(super) columns: Vec<String>,
 }
@@ -107,85 +109,89 @@ impl Asking {
             let rows = reader.recent(args.skip, most, args.hidden)?;
             let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
             let matching = reader.attempt_count()?.saturating_sub(hidden);
-            return Ok(Ok(Rows { rows, matching, columns: self.columns }));
+            return Ok(Ok(Rows { rows, matching, unmet: None, columns: self.columns }));
         }
-        let mut matching = match self.matching(reader, args)? {
-            Ok(matching) => matching,
-            Err(failure) => return Ok(Err(failure)),
-        };
         let hidden = if args.hidden { BTreeSet::new() } else { reader.hidden_attempts()? };
-        let of_row = match &self.sort {
-            Some((Key::OfRow(of), _)) => Some(of),
-            _ => None,
+        let needs_values = self.condition.is_some() || self.sort_field().is_some();
+        let mut listed = if needs_values {
+            match self.matching(reader, args)? {
+                Ok(matching) => matching,
+                Err(failure) => return Ok(Err(failure)),
+            }
+        } else {
+            Vec::new()
         };
-        if let Some(matching) = &mut matching {
-            hidden.iter().for_each(|id| drop(matching.remove(id)));
-        }
-        // If the condition alone decides, the search stops at the last row that is shown.
-        let count = matching.as_ref().filter(|_| is_any && self.sort.is_none()).map(Matching::len);
-        let enough = if count.is_some() { args.skip.saturating_add(most) } else { usize::MAX };
-        let mut listed: Vec<Listed> = Vec::new();
-        reader.each_recent(|recent| {
-            let id = recent.key.1;
-            if listed.len() == enough {
-                return Ok(ControlFlow::Break(()));
-            }
-            if hidden.contains(&id) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            let mut value = match &mut matching {
-                Some(matching) => match matching.remove(&id) {
-                    Some(value) => value,
-                    None => return Ok(ControlFlow::Continue(())),
-                },
-                None => None,
-            };
-            // Rows are decoded here if they decide; otherwise only the rows that are shown are decoded.
-            if !is_any || of_row.is_some() {
-                let row = recent.row()?;
-                if !is_meant(&row)? {
-                    return Ok(ControlFlow::Continue(()));
+        listed.retain(|one| !hidden.contains(&one.key.1));
+        // Rows are decoded here if they decide; otherwise only the rows that are shown are decoded.
+        if !is_any || !self.is_by_field() {
+            let mut values: HashMap<_, _> = listed.drain(..).map(|one| (one.key.1, one.value)).collect();
+            reader.each_recent(|recent| {
+                let id = recent.key.1;
+                let value = if needs_values { values.remove(&id) } else { Some(None) };
+                if let Some(value) = value.filter(|_| !hidden.contains(&id)) {
+                    let row = recent.row()?;
+                    if is_meant(&row)? {
+                        let value = if let Some((Key::OfRow(of), _)) = &self.sort { Some(of(&row)) } else { value };
+                        listed.push(Listed { key: recent.key, value });
+                    }
                 }
-                value = of_row.map(|of| of(&row)).or(value);
-            }
-            listed.push(Listed { key: recent.key, value });
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if let Some((_, is_descending)) = self.sort {
-            sort(&mut listed, is_descending);
+                Ok(ControlFlow::Continue(()))
+            })?;
         }
-        let matching = count.unwrap_or(listed.len()) as u64;
-        let shown = listed.into_iter().skip(args.skip).take(most);
+        let matching = listed.len() as u64;
+        let unmet = if listed.is_empty() { self.unmet(reader, args)? } else { None };
+        let is_descending = self.sort.as_ref().is_some_and(|(_, is_descending)| *is_descending);
+        let shown = first(listed, args.skip.saturating_add(most), is_descending).into_iter().skip(args.skip);
         let rows = shown.map(|one| reader.row(one.key)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, columns: self.columns }))
+        Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, unmet, columns: self.columns }))
     }
 
-    /// Returns the attempts that meet the condition, each with its value of the sort field. Returns `None` without
-    /// condition and sort field.
-    fn matching(&self, reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Matching>, Failure>, StoreError> {
-        let fields: BTreeSet<&str> = self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()).collect();
-        if fields.is_empty() && self.condition.is_none() {
-            return Ok(Ok(None));
-        }
-        let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
+    /// Returns the attempts that meet the condition, each with its value of the sort field.
+    fn matching(&self, reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<Listed>, Failure>, StoreError> {
+        let fields = sorted(self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()));
         let place = |name: &str| fields.iter().position(|field| field == name);
         let order = self.sort_field().and_then(place);
-        let (mut matching, mut fault) = (HashMap::new(), None);
-        each_values(reader, args.model.as_deref(), &fields, &mut |id, values| {
+        let parts = each_values(reader, args.model.as_deref(), &fields, |part: &mut Matching, key, values| {
             let value = |name: &str| values.get(place(name)?)?.clone();
             match &self.condition {
                 Some(condition) if !condition.matches(&value) => {
-                    if fault.is_none() && matching.is_empty() {
-                        fault = condition.check(&value).err();
+                    if part.fault.is_none() && part.listed.is_empty() {
+                        part.fault = condition.check(&value).err();
                     }
                 }
-                _ => drop(matching.insert(id, order.and_then(|at| values.get_mut(at)?.take()))),
+                _ => part.listed.push(Listed { key, value: order.and_then(|at| values.get_mut(at)?.take()) }),
             }
         })?;
-        match fault.filter(|_| matching.is_empty()) {
-            Some(error) => Ok(Err(Failure::new(exit::USAGE, format!("--where: {error}")))),
-            None => Ok(Ok(Some(matching))),
+        let (mut listed, mut fault) = (Vec::new(), None);
+        for part in parts {
+            listed.extend(part.listed);
+            fault = fault.or(part.fault);
         }
+        match fault.filter(|_| listed.is_empty()) {
+            Some(error) => Ok(Err(Failure::new(exit::USAGE, format!("--where: {error}")))),
+            None => Ok(Ok(listed)),
+        }
+    }
+
+    /// Names the part of the condition that no attempt of the model meets. Returns `None` if attempts of other experiments
+    /// or with other outcomes meet it.
+    fn unmet(&self, reader: &Reader<'_>, args: &Args) -> Result<Option<Failure>, StoreError> {
+        let Some(condition) = &self.condition else { return Ok(None) };
+        let fields = sorted(condition.fields().into_iter());
+        let parts = each_values(reader, args.model.as_deref(), &fields, |part: &mut Vec<_>, _, values| {
+            part.push(values.to_vec());
+        })?;
+        let attempts: Vec<Vec<Option<Value>>> = parts.into_iter().flatten().collect();
+        let lookup = |values: &Vec<Option<Value>>, name: &str| {
+            values.get(fields.iter().position(|field| field == name)?)?.clone()
+        };
+        let is_met = attempts.iter().any(|values| condition.matches(&|name| lookup(values, name)));
+        Ok((!is_met && !attempts.is_empty()).then(|| no_match("--where", &attempts, &lookup, condition)))
+    }
+
+    /// Whether the order, if there is one, is by a field or a metric.
+    fn is_by_field(&self) -> bool {
+        self.sort.as_ref().is_none_or(|(key, _)| matches!(key, Key::Field(_)))
     }
 
     fn sort_field(&self) -> Option<&str> {
@@ -196,22 +202,39 @@ impl Asking {
     }
 }
 
-/// Matching attempts, each with the value of its sort field.
-type Matching = HashMap<AttemptId, Option<Value>>;
+/// Names in alphabetical order, each once.
+fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+}
 
-/// A listed attempt: its start time in ms, its id, and its sort value.
+/// The attempts that meet a condition, and the first fault of the condition.
+#[derive(Default)]
+struct Matching {
+    listed: Vec<Listed>,
+    fault: Option<ExprError>,
+}
+
+/// A listed attempt: its start in milliseconds since 1970, its id, and its sort value.
 struct Listed {
     key: (i64, AttemptId),
     value: Option<Value>,
 }
 
-/// Sorts by the values. Rows without a value come last, and equal rows keep their order.
-fn sort(listed: &mut [Listed], is_descending: bool) {
-    listed.sort_by(|a, b| match (&a.value, &b.value) {
+/// Returns the first `most` attempts in the order of their values. Those without a value come last, and equal ones are
+/// ordered by start, newest first.
+fn first(mut listed: Vec<Listed>, most: usize, is_descending: bool) -> Vec<Listed> {
+    let by_value = |a: &Listed, b: &Listed| match (&a.value, &b.value) {
         (Some(a), Some(b)) if is_descending => compared(b, a),
         (Some(a), Some(b)) => compared(a, b),
         (a, b) => b.is_some().cmp(&a.is_some()),
-    });
+    };
+    let order = |a: &Listed, b: &Listed| by_value(a, b).then(b.key.cmp(&a.key));
+    if most < listed.len() {
+        listed.select_nth_unstable_by(most, order);
+        listed.truncate(most);
+    }
+    listed.sort_unstable_by(order);
+    listed
 }
 
 /// Compares values: numbers come before texts; numbers are ordered by value, texts alphabetically.
@@ -224,46 +247,51 @@ fn compared(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Calls `each` with the values of these fields of each attempt, from the indexes or, if they do not have them, from the record.
-fn each_values(
+/// Calls `each` with the start, the id and the values of these fields of each attempt, from the indexes or, if they do
+/// not have them, from the record. `each` collects into several `T`, as [`Briefs::each`](crate::store::Briefs::each) does.
+fn each_values<T: Default + Send>(
     reader: &Reader<'_>,
     model: Option<&str>,
     fields: &[String],
-    each: &mut dyn FnMut(AttemptId, &mut [Option<Value>]),
-) -> Result<(), StoreError> {
+    each: impl Fn(&mut T, (i64, AttemptId), &mut [Option<Value>]) + Sync,
+) -> Result<Vec<T>, StoreError> {
     let models = model.map_or_else(|| reader.models(), |model| Ok(vec![model.to_owned()]))?;
-    let mut found = Vec::new();
+    let mut parts = Vec::new();
     for model in models {
         let briefs = if reader.has_one_unit_each(&model)? { reader.briefs(&model)? } else { None };
         let mut unsaid = Vec::new();
         match briefs {
             Some(briefs) => {
-                let (columns, mut values) = (briefs.columns(fields, &[]), Vec::new());
-                briefs.each(|row| {
+                let columns = briefs.columns(fields, &[]);
+                let found = briefs.each(|(part, unsaid): &mut (T, Vec<AttemptId>), row| {
+                    let mut values = Vec::new();
                     row.read(&columns, &mut values)?;
                     if values.contains(&Known::Unsaid) {
                         unsaid.push(row.id);
                         return Ok(());
                     }
-                    found.clear();
-                    found.extend(
-                        values.drain(..).map(|value| if let Known::Is(value) = value { Some(value) } else { None }),
-                    );
-                    each(row.id, &mut found);
+                    let of = |value| if let Known::Is(value) = value { Some(value) } else { None };
+                    let mut values: Vec<Option<Value>> = values.into_iter().map(of).collect();
+                    each(part, (row.started_unix_ms, row.id), &mut values);
                     Ok(())
                 })?;
+                for (part, of_part) in found {
+                    parts.push(part);
+                    unsaid.extend(of_part);
+                }
             }
             None => unsaid = reader.of_model(Some(&model))?,
         }
         let mut trials = decoded(reader, &unsaid, &BTreeSet::new())?;
         unify_by_model(&mut trials);
+        let mut part = T::default();
         for trial in &trials {
-            found.clear();
-            found.extend(fields.iter().map(|name| trial.field(name)));
-            each(trial.id, &mut found);
+            let mut values: Vec<Option<Value>> = fields.iter().map(|name| trial.field(name)).collect();
+            each(&mut part, (trial.attempt.started_unix_ms, trial.id), &mut values);
         }
+        parts.push(part);
     }
-    Ok(())
+    Ok(parts)
 }
 
 /// Returns the column values of the rows that are shown, in the order of the rows.
@@ -276,4 +304,30 @@ pub(super) fn columns(reader: &Reader<'_>, rows: &Rows) -> Result<Vec<Vec<Option
     let of: HashMap<AttemptId, &Trial> = trials.iter().map(|trial| (trial.id, trial)).collect();
     let value = |id: &AttemptId, name: &String| of.get(id).and_then(|trial| trial.field(name));
     Ok(ids.iter().map(|id| rows.columns.iter().map(|name| value(id, name)).collect()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Digest;
+
+    #[test]
+    fn the_first_rows_are_those_of_the_whole_order_and_equal_ones_begin_with_the_newest() {
+        let listed = || -> Vec<Listed> {
+            let values = [Some(2.0), None, Some(1.0), Some(2.0), Some(3.0), None, Some(2.0)];
+            let one = |(at, value): (i64, Option<f64>)| Listed {
+                key: (at, AttemptId(Digest([0; 32]))),
+                value: value.map(Value::from),
+            };
+            (0..).zip(values).map(one).collect()
+        };
+        let starts = |most, is_descending| -> Vec<i64> {
+            first(listed(), most, is_descending).iter().map(|one| one.key.0).collect()
+        };
+        let (up, down) = ([2, 6, 3, 0, 4, 5, 1], [4, 6, 3, 0, 2, 5, 1]);
+        for most in 0..=8 {
+            assert_eq!(starts(most, false), up[..most.min(7)]);
+            assert_eq!(starts(most, true), down[..most.min(7)]);
+        }
+    }
 }

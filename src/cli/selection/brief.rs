@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The values that a query needs of each attempt.
 pub(in crate::cli) struct Ask {
@@ -79,27 +80,36 @@ fn rows(
     let tested: Vec<String> = condition.fields().into_iter().collect();
     let (test, complete_test) = (briefs.columns(&tested, &[]), Complete::new(reader, &tested, names));
     let (all, complete_all) = (briefs.columns(fields, &columns.metrics), Complete::new(reader, fields, names));
-    let (mut parts, mut values, mut is_all) = ([Vec::new(), Vec::new()], Vec::new(), true);
-    briefs.each(|row| {
-        if !is_all {
+    let is_all = AtomicBool::new(true);
+    let found = briefs.each(|parts: &mut [Vec<Brief>; 2], row| {
+        if !is_all.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let mut values = Vec::new();
         row.read(&test, &mut values)?;
-        is_all = complete_test.one(row.run, &mut values)?;
+        let mut is_complete = complete_test.one(row.run, &mut values)?;
         let value = |name: &str| match values.get(tested.iter().position(|field| field == name)?)? {
             Known::Is(value) => Some(value.clone()),
             Known::Nothing | Known::Unsaid => None,
         };
         let is_met = condition.matches(&value);
-        if is_all && (is_met || of_others) {
+        if is_complete && (is_met || of_others) {
             let mut brief = row.brief(&all)?;
-            is_all = complete_all.one(row.run, &mut brief.values)?;
+            is_complete = complete_all.one(row.run, &mut brief.values)?;
             parts[usize::from(!is_met)].push(brief);
+        }
+        if !is_complete {
+            is_all.store(false, Ordering::Relaxed);
         }
         Ok(())
     })?;
+    let mut parts = [Vec::new(), Vec::new()];
+    for [met, others] in found {
+        parts[0].extend(met);
+        parts[1].extend(others);
+    }
     parts.iter_mut().for_each(|part| part.sort_by_key(|row| row.standing));
-    Ok(is_all.then_some(parts))
+    Ok(is_all.into_inner().then_some(parts))
 }
 
 /// Reads values of runs from their records if they are too long for the indexes, or lists.
@@ -158,7 +168,6 @@ struct Columns {
     /// For each metric, the attempts that count except in this metric.
     unmeasured: Vec<HashMap<AttemptId, LeftOut>>,
     store: Store,
-    started: OnceCell<HashMap<AttemptId, i64>>,
 }
 
 impl Columns {
@@ -181,7 +190,6 @@ impl Columns {
             kinds: Vec::new(),
             unmeasured,
             store: store.clone(),
-            started: OnceCell::new(),
         })
     }
 }
@@ -241,8 +249,7 @@ impl Asked for BriefTrial {
     }
 
     fn started_unix_ms(&self) -> i64 {
-        let read = || self.columns.store.read(|reader| reader.started()).unwrap_or_default();
-        self.columns.started.get_or_init(read).get(&self.row.id).copied().unwrap_or_default()
+        self.row.started_unix_ms
     }
 
     fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)> {

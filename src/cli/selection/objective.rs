@@ -148,24 +148,27 @@ fn stated(
     objective: Option<&str>,
 ) -> Result<Option<String>, StoreError> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut count = |value: Option<&Value>, metric: Option<&Value>| {
+    let count = |counts: &mut BTreeMap<String, usize>, value: Option<&Value>, metric: Option<&Value>| {
         let value = value.filter(|_| objective.is_none() || metric.and_then(Value::as_str) == objective);
         value.and_then(Value::as_str).into_iter().for_each(|text| *counts.entry(text.to_owned()).or_default() += 1);
     };
     match reader.briefs(model)? {
         Some(briefs) => {
             let columns = briefs.columns(&[setting.to_owned(), OBJECTIVE[0].to_owned()], &[]);
-            let mut values = Vec::new();
-            briefs.each(|row| {
+            let parts = briefs.each(|counts: &mut BTreeMap<String, usize>, row| {
+                let mut values = Vec::new();
                 row.read(&columns, &mut values)?;
                 let known = |at: usize| if let Some(Known::Is(value)) = values.get(at) { Some(value) } else { None };
-                count(known(0), known(1));
+                count(counts, known(0), known(1));
                 Ok(())
             })?;
+            for (text, n) in parts.into_iter().flatten() {
+                *counts.entry(text).or_default() += n;
+            }
         }
         None => {
             for trial in trials_of(reader, Some(model))? {
-                count(trial.field(setting).as_ref(), trial.field(OBJECTIVE[0]).as_ref());
+                count(&mut counts, trial.field(setting).as_ref(), trial.field(OBJECTIVE[0]).as_ref());
             }
         }
     }

@@ -173,10 +173,11 @@ fn names_are_stored_for_each_model() {
         let asked = |reader: &Reader<'_>| {
             let briefs = reader.briefs(model)?.unwrap();
             let (columns, mut found) = (briefs.columns(&["params.x".to_owned()], &["loss".to_owned()]), Vec::new());
-            briefs.each(|row| {
-                found.push(row.brief(&columns)?.values);
+            let parts = briefs.each(|part: &mut Vec<_>, row| {
+                part.push(row.brief(&columns)?.values);
                 Ok(())
             })?;
+            found.extend(parts.into_iter().flatten());
             Ok((briefs.names().identity.contains("params.x"), found.len(), found.concat()))
         };
         store.read(asked).unwrap()
