@@ -176,12 +176,13 @@ impl Briefs {
         let model = self.model.as_str();
         for item in self.table.range((model, first)..=(model, last))? {
             let (key, row) = item?;
-            let (shape, run, group, replicate, started, values) = split(row.value()).ok_or(FAULT)?;
+            let Parts { shape, run, group, replicate, started_unix_ms, values } =
+                Parts::of(row.value()).ok_or(FAULT)?;
             let id = key.value().1;
             visit(&BriefRow {
                 id: AttemptId(Digest(id)),
                 run: RunId(Digest(run)),
-                started_unix_ms: started,
+                started_unix_ms,
                 group,
                 replicate,
                 shape: *self.places.get(&shape).ok_or(FAULT)?,
@@ -225,12 +226,25 @@ impl BriefRow<'_> {
 const FAULT: WireError =
     WireError::Shape { what: "an attempt's row", fault: "it is cut short, or its names are missing" };
 
-/// Splits a row into shape, run, group, replicate, start in milliseconds since 1970, and values.
-fn split(row: &[u8]) -> Option<(Id, Id, Id, Replicate, i64, &[u8])> {
-    let (shape, row) = row.split_first_chunk()?;
-    let (run, row) = row.split_first_chunk()?;
-    let (group, row) = row.split_first_chunk()?;
-    let (replicate, row) = row.split_first_chunk()?;
-    let (started, values) = row.split_first_chunk()?;
-    Some((*shape, *run, *group, Replicate::from_bytes(replicate), i64::from_le_bytes(*started), values))
+/// The parts of a row as it is stored.
+struct Parts<'r> {
+    shape: Id,
+    run: Id,
+    group: Id,
+    replicate: Replicate,
+    started_unix_ms: i64,
+    values: &'r [u8],
+}
+
+impl<'r> Parts<'r> {
+    fn of(row: &'r [u8]) -> Option<Self> {
+        let (shape, row) = row.split_first_chunk()?;
+        let (run, row) = row.split_first_chunk()?;
+        let (group, row) = row.split_first_chunk()?;
+        let (replicate, row) = row.split_first_chunk()?;
+        let (started, values) = row.split_first_chunk()?;
+        let replicate = Replicate::from_bytes(replicate);
+        let started_unix_ms = i64::from_le_bytes(*started);
+        Some(Self { shape: *shape, run: *run, group: *group, replicate, started_unix_ms, values })
+    }
 }

@@ -5,7 +5,7 @@ use super::query::Reader;
 use super::tables::{Id, RECENT};
 use crate::record::{AttemptId, Digest, Row};
 use crate::wire::decode_row;
-use redb::ReadableTable;
+use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
@@ -33,18 +33,27 @@ impl Reader<'_> {
         let table = self.txn().open_table(RECENT)?;
         let hidden = if with_hidden { BTreeSet::new() } else { self.hidden()? };
         let is_hidden = |row: &Row| hidden.contains(&row.attempt.0) || hidden.contains(&row.run.0);
+        if hidden.is_empty() {
+            // Skipped rows need not be decoded, and the oldest ones are read from their end.
+            let all = usize::try_from(table.len()?).unwrap_or(usize::MAX);
+            let newer = skip.min(all);
+            let rest = all - newer;
+            let (count, older) = (rest.min(limit), rest.saturating_sub(limit));
+            let items: Vec<_> = if older < newer {
+                let mut items: Vec<_> = table.iter()?.skip(older).take(count).collect();
+                items.reverse();
+                items
+            } else {
+                table.iter()?.rev().skip(newer).take(count).collect()
+            };
+            return items.into_iter().map(|item| Ok(decode_row(item?.1.value())?)).collect();
+        }
         let (mut rows, mut left) = (Vec::new(), skip);
         for item in table.iter()?.rev() {
             if rows.len() == limit {
                 break;
             }
-            let item = item?;
-            // If nothing is hidden, skipped rows need not be decoded.
-            if left > 0 && hidden.is_empty() {
-                left -= 1;
-                continue;
-            }
-            let row = decode_row(item.1.value())?;
+            let row = decode_row(item?.1.value())?;
             match left {
                 _ if is_hidden(&row) => {}
                 0 => rows.push(row),

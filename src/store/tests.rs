@@ -94,6 +94,26 @@ fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() 
 }
 
 #[test]
+fn every_page_of_the_listing_is_a_part_of_the_whole() {
+    let (_dir, store) = store();
+    for number in 0..7 {
+        store.write(|writer| writer.seal(&sealed(0, 1, number, 0.0, true), 0)).unwrap();
+    }
+    for is_hidden in [false, true] {
+        let whole = store.read(|reader| reader.recent(0, usize::MAX, false)).unwrap();
+        assert_eq!(whole.len(), if is_hidden { 6 } else { 7 });
+        assert!(whole.is_sorted_by_key(|row| std::cmp::Reverse(row.started_unix_ms)));
+        for (skip, limit) in (0..9).flat_map(|skip| (0..9).map(move |limit| (skip, limit))) {
+            let page = store.read(|reader| reader.recent(skip, limit, false)).unwrap();
+            let part: Vec<_> = whole.iter().skip(skip).take(limit).cloned().collect();
+            assert_eq!(page, part, "{skip} {limit}");
+        }
+        let change = Change::Hidden(Target::Attempt(whole[2].attempt));
+        store.write(|writer| writer.note(&LogEntry { unix_ms: 0, change })).unwrap();
+    }
+}
+
+#[test]
 fn a_missing_index_entry_or_table_is_reported_by_name() {
     type Damage = fn(&mut Writer<'_>) -> Result<(), StoreError>;
     let damage: [(&str, Damage); 3] = [
