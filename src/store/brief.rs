@@ -145,8 +145,8 @@ impl Briefs {
         BriefColumns(self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect())
     }
 
-    /// Visits all rows on several threads. Each thread visits the rows between two ids, in their order, and collects
-    /// into an own `T`. The `T`s are in the order of the ids.
+    /// Visits all rows on several threads. The rows are divided into ranges of ids, each with a `T` of its own, into which
+    /// its rows are collected in their order. The `T`s are in the order of the ids.
     ///
     /// # Errors
     /// If a row does not decode, or if `visit` fails.

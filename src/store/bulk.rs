@@ -19,8 +19,8 @@ use redb::{Database, ReadableTable, Table, WriteTransaction};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An attempt whose ids and digests were recomputed, with its encoded bytes.
@@ -96,21 +96,29 @@ const REINDEXED: usize = if cfg!(test) { 3 } else { 20_000 };
 /// The size of the records, in bytes, after which a smaller batch is reindexed.
 const REINDEXED_BYTES: usize = 64 << 20;
 
-/// Maps items on one thread per processor, at most four. The results are in the order of the items.
+/// Maps items on one thread per processor, at most four. The results are in the order of the items. This thread takes a
+/// share, too, and the shares of threads that cannot be started.
 pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let share = items.len().div_ceil(threads).max(1);
-    let mut shares: Vec<Vec<T>> = Vec::new();
+    let mut shares: Vec<Mutex<Option<Vec<T>>>> = Vec::new();
     let mut items = items.into_iter().peekable();
     while items.peek().is_some() {
-        shares.push(items.by_ref().take(share).collect());
+        shares.push(Mutex::new(Some(items.by_ref().take(share).collect())));
     }
+    let take = |share: &Mutex<Option<Vec<T>>>| {
+        let items = share.lock().unwrap_or_else(PoisonError::into_inner).take();
+        items.map(|items| items.into_iter().map(work).collect::<Vec<R>>())
+    };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = shares
-            .into_iter()
-            .map(|share| scope.spawn(move || share.into_iter().map(work).collect::<Vec<_>>()))
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let start = |share| std::thread::Builder::new().spawn_scoped(scope, move || take(share)).ok();
+        let workers: Vec<_> =
+            shares.iter().enumerate().map(|(at, share)| if at == 0 { None } else { start(share) }).collect();
+        let done = shares.iter().zip(workers).flat_map(|(share, worker)| match worker {
+            Some(worker) => worker.join().unwrap_or_else(|panic| resume_unwind(panic)).unwrap_or_default(),
+            None => take(share).unwrap_or_default(),
+        });
+        done.collect()
     })
 }
 

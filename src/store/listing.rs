@@ -5,7 +5,7 @@ use super::query::Reader;
 use super::tables::{Id, RECENT};
 use crate::record::{AttemptId, Digest, Row};
 use crate::wire::decode_row;
-use redb::{ReadableTable, ReadableTableMetadata};
+use redb::{AccessGuard, ReadableTable, ReadableTableMetadata, StorageError};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
@@ -39,14 +39,15 @@ impl Reader<'_> {
             let newer = skip.min(all);
             let rest = all - newer;
             let (count, older) = (rest.min(limit), rest.saturating_sub(limit));
-            let items: Vec<_> = if older < newer {
-                let mut items: Vec<_> = table.iter()?.skip(older).take(count).collect();
-                items.reverse();
-                items
-            } else {
-                table.iter()?.rev().skip(newer).take(count).collect()
+            let row = |item: Result<(AccessGuard<'_, (i64, Id)>, AccessGuard<'_, &[u8]>), StorageError>| {
+                Ok::<_, StoreError>(decode_row(item?.1.value())?)
             };
-            return items.into_iter().map(|item| Ok(decode_row(item?.1.value())?)).collect();
+            if older >= newer {
+                return table.iter()?.rev().skip(newer).take(count).map(row).collect();
+            }
+            let mut rows = table.iter()?.skip(older).take(count).map(row).collect::<Result<Vec<_>, _>>()?;
+            rows.reverse();
+            return Ok(rows);
         }
         let (mut rows, mut left) = (Vec::new(), skip);
         for item in table.iter()?.rev() {

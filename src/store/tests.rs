@@ -102,6 +102,7 @@ fn every_page_of_the_listing_is_a_part_of_the_whole() {
     for is_hidden in [false, true] {
         let whole = store.read(|reader| reader.recent(0, usize::MAX, false)).unwrap();
         assert_eq!(whole.len(), if is_hidden { 6 } else { 7 });
+        assert_eq!(store.read(|reader| reader.recent(2, usize::MAX, true)).unwrap().len(), 5);
         assert!(whole.is_sorted_by_key(|row| std::cmp::Reverse(row.started_unix_ms)));
         for (skip, limit) in (0..9).flat_map(|skip| (0..9).map(move |limit| (skip, limit))) {
             let page = store.read(|reader| reader.recent(skip, limit, false)).unwrap();

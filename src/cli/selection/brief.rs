@@ -102,14 +102,18 @@ fn rows(
             is_all.store(false, Ordering::Relaxed);
         }
         Ok(())
-    })?;
+    });
+    // The records decide then, whether or not another row could be read.
+    if !is_all.into_inner() {
+        return Ok(None);
+    }
     let mut parts = [Vec::new(), Vec::new()];
-    for [met, others] in found {
+    for [met, others] in found? {
         parts[0].extend(met);
         parts[1].extend(others);
     }
     parts.iter_mut().for_each(|part| part.sort_by_key(|row| row.standing));
-    Ok(is_all.into_inner().then_some(parts))
+    Ok(Some(parts))
 }
 
 /// Reads values of runs from their records if they are too long for the indexes, or lists.

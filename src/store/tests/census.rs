@@ -151,6 +151,27 @@ fn an_older_ledger_still_answers_without_being_written() {
     }
 }
 
+#[test]
+fn index_rows_are_visited_once_each_in_the_order_of_their_ids() {
+    let (_dir, store) = store();
+    let all: Vec<_> = (0..20u32).map(|n| sealed(i64::from(n), 1, n, 0.0, true)).collect();
+    for one in &all {
+        store.write(|writer| writer.seal(one, 0)).unwrap();
+    }
+    let parts = store
+        .read(|reader| {
+            reader.briefs("m")?.unwrap().each(|part: &mut Vec<_>, row| {
+                part.push((row.id, row.started_unix_ms));
+                Ok(())
+            })
+        })
+        .unwrap();
+    assert!(parts.iter().filter(|part| !part.is_empty()).count() > 4, "there are several ranges");
+    let mut expected: Vec<_> = all.iter().map(|one| (one.attempt.id(), one.attempt.started_unix_ms)).collect();
+    expected.sort();
+    assert_eq!(parts.concat(), expected);
+}
+
 /// Two models whose attempts have the same names.
 #[test]
 fn names_are_stored_for_each_model() {
