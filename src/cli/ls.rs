@@ -7,7 +7,7 @@ use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
 use super::output::say;
-use super::selection::OBJECTIVE;
+use super::selection::{OBJECTIVE, unknown_model};
 use crate::record::{Attempt, Digest};
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};
@@ -15,7 +15,8 @@ use crate::store::{Reader, StoreError};
 /// List attempts, newest first, including running ones
 ///
 /// Imported and hidden attempts are marked. A rerun shows its verdict; a line below the table names the attempts that
-/// reruns repeat.
+/// reruns repeat. Columns without any value are left out: scripts read --json. For more than 1000 attempts it has no
+/// objectives and no reasons of failures.
 ///
 /// Example: ledger ls --where 'batch_size >= 64' --sort -energy --columns energy,batch_size
 #[derive(Debug, clap::Args)]
@@ -82,11 +83,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     // Running attempts have no values for conditions.
     let is_any = args.condition.is_none() && args.outcome.is_none() && args.skip == 0;
     let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+    if (args.condition.is_some() || args.outcome.is_some()) && !running.is_empty() {
+        let running = report::count(running.len(), "running attempt");
+        say(&format!("note: {running} cannot be selected by --where or --outcome (`ledger watch` shows what runs)"));
+    }
     listing.running = running;
     listing
         .running
         .retain(|one| is_any && is(&args.model, &one.row.model) && is(&args.experiment, &one.row.experiment));
-    if let Some(unmet) = unmet {
+    if let Some(unmet) = unmet.filter(|_| listing.running.is_empty()) {
         say(&format!("note: {}", unmet.source));
     }
     context.answer(|| report::ls_text(&listing), || report::ls_value(&listing))?;
@@ -104,7 +109,13 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<(Listing, Option<F
         Ok(found) => found,
         Err(failure) => return Ok(Err(failure)),
     };
-    let unmet = found.unmet.take();
+    let mut unmet = found.unmet.take();
+    if let (Some(model), true) = (&args.model, found.rows.is_empty()) {
+        let models = reader.models()?;
+        let known: Vec<&str> = models.iter().map(String::as_str).collect();
+        let told = || Failure::new(exit::NO, format!("no attempt is of {}", unknown_model(model, &known)));
+        unmet = unmet.or((!known.contains(&model.as_str())).then(told));
+    }
     let tags = context::tags(reader)?;
     let mut columns = rows::columns(reader, &found)?.into_iter();
     let hidden = reader.hidden()?;

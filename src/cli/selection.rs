@@ -228,6 +228,14 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     Ok(trials.into_iter().partition(matching))
 }
 
+/// Names a model that does not occur, what may be meant, and the models that occur.
+pub(super) fn unknown_model(model: &str, known: &[&str]) -> String {
+    let begins = || known.iter().copied().find(|name| name.starts_with(model));
+    let meant = nearest(model, known.iter().copied()).or_else(begins);
+    let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+    format!("model `{model}` ({meant}there are: {})", known.join(", "))
+}
+
 /// Returns the failure if no attempt matches. It names a part of the condition that none meets, and the values that exist.
 pub(super) fn no_match<T>(
     argument: &str,
@@ -539,13 +547,8 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         }
         None => match runs_of(context, model) {
             0 => {
-                let begins = || ranked.keys().map(String::as_str).find(|name| name.starts_with(model));
-                let meant = nearest(model, ranked.keys().map(String::as_str)).or_else(begins);
-                let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
-                format!(
-                    "no finished attempt is of model `{model}` ({meant}there are: {})",
-                    list(ranked.keys().collect())
-                )
+                let known: Vec<&str> = ranked.keys().map(String::as_str).collect();
+                format!("no finished attempt is of {}", unknown_model(model, &known))
             }
             runs => {
                 let runs = crate::report::count(runs, "run");

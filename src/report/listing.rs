@@ -197,7 +197,8 @@ pub fn ls_text(listing: &Listing) -> String {
     }
     for metric in [">ACCURACY", ">~LOSS"] {
         let at = heads.iter().position(|head| *head == metric);
-        if let Some(at) = at.filter(|at| rows.iter().all(|cells| cells[*at] == "-")) {
+        let is_asked = more.iter().any(|own| own.eq_ignore_ascii_case(metric.trim_start_matches(['>', '~'])));
+        if let Some(at) = at.filter(|at| is_asked || rows.iter().all(|cells| cells[*at] == "-")) {
             heads.remove(at);
             rows.iter_mut().for_each(|cells| drop(cells.remove(at)));
         }
@@ -218,12 +219,15 @@ pub fn ls_text(listing: &Listing) -> String {
     let mut why: Vec<String> = Vec::new();
     if *matching < listed {
         why.push(match *matching {
+            0 if !running.is_empty() => "none that ended matches".to_owned(),
             0 => "none matches".to_owned(),
             all if all == shown => "all that match".to_owned(),
             some => format!("{some} match"),
         });
     }
-    if *matching > shown + *skipped as u64 {
+    if shown == 0 && *matching > 0 {
+        why.push(format!("--skip passes over all {matching} that match"));
+    } else if *matching > shown + *skipped as u64 {
         why.push("-n N shows more, --all all of them".to_owned());
     }
     match hidden {

@@ -121,6 +121,7 @@ impl Asking {
         } else {
             Vec::new()
         };
+        let unmet = if listed.is_empty() { self.unmet(reader, args)? } else { None };
         listed.retain(|one| !hidden.contains(&one.key.1));
         // Rows are decoded here if they decide; otherwise only the rows that are shown are decoded.
         if !is_any || !self.is_by_field() {
@@ -139,9 +140,8 @@ impl Asking {
             })?;
         }
         let matching = listed.len() as u64;
-        let unmet = if listed.is_empty() { self.unmet(reader, args)? } else { None };
         let is_descending = self.sort.as_ref().is_some_and(|(_, is_descending)| *is_descending);
-        let shown = first(listed, args.skip.saturating_add(most), is_descending).into_iter().skip(args.skip);
+        let shown = first_in_order(listed, args.skip.saturating_add(most), is_descending).into_iter().skip(args.skip);
         let rows = shown.map(|one| reader.row(one.key)).collect::<Result<Vec<_>, _>>()?;
         Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, unmet, columns: self.columns }))
     }
@@ -151,7 +151,7 @@ impl Asking {
         let fields = sorted(self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()));
         let place = |name: &str| fields.iter().position(|field| field == name);
         let order = self.sort_field().and_then(place);
-        let parts = each_values(reader, args.model.as_deref(), &fields, |part: &mut Matching, key, values| {
+        let parts = each_values(reader, args.model.as_deref(), &fields, |part: &mut Part, key, values| {
             let value = |name: &str| values.get(place(name)?)?.clone();
             match &self.condition {
                 Some(condition) if !condition.matches(&value) => {
@@ -173,8 +173,7 @@ impl Asking {
         }
     }
 
-    /// Names the part of the condition that no attempt of the model meets. Returns `None` if attempts of other experiments
-    /// or with other outcomes meet it.
+    /// Names the part of the condition that no attempt of the model meets, hidden or not. Called if none meets the whole.
     fn unmet(&self, reader: &Reader<'_>, args: &Args) -> Result<Option<Failure>, StoreError> {
         let Some(condition) = &self.condition else { return Ok(None) };
         let fields = sorted(condition.fields().into_iter());
@@ -185,8 +184,7 @@ impl Asking {
         let lookup = |values: &Vec<Option<Value>>, name: &str| {
             values.get(fields.iter().position(|field| field == name)?)?.clone()
         };
-        let is_met = attempts.iter().any(|values| condition.matches(&|name| lookup(values, name)));
-        Ok((!is_met && !attempts.is_empty()).then(|| no_match("--where", &attempts, &lookup, condition)))
+        Ok((!attempts.is_empty()).then(|| no_match("--where", &attempts, &lookup, condition)))
     }
 
     /// Whether the order, if there is one, is by a field or a metric.
@@ -207,9 +205,9 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The attempts that meet a condition, and the first fault of the condition.
+/// Some of the attempts that meet a condition, and the first fault of the condition.
 #[derive(Default)]
-struct Matching {
+struct Part {
     listed: Vec<Listed>,
     fault: Option<ExprError>,
 }
@@ -220,10 +218,17 @@ struct Listed {
     value: Option<Value>,
 }
 
-/// Returns the first `most` attempts in the order of their values. Those without a value come last, and equal ones are
-/// ordered by start, newest first.
-fn first(mut listed: Vec<Listed>, most: usize, is_descending: bool) -> Vec<Listed> {
-    let by_value = |a: &Listed, b: &Listed| match (&a.value, &b.value) {
+impl Listed {
+    /// The value, unless it is NaN.
+    fn known(&self) -> Option<&Value> {
+        self.value.as_ref().filter(|value| !value.as_float().is_some_and(f64::is_nan))
+    }
+}
+
+/// Returns the first `most` attempts in the order of their values. Those without a value or with NaN come last, and equal
+/// ones are ordered by start, newest first.
+fn first_in_order(mut listed: Vec<Listed>, most: usize, is_descending: bool) -> Vec<Listed> {
+    let by_value = |a: &Listed, b: &Listed| match (a.known(), b.known()) {
         (Some(a), Some(b)) if is_descending => compared(b, a),
         (Some(a), Some(b)) => compared(a, b),
         (a, b) => b.is_some().cmp(&a.is_some()),
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn the_first_rows_are_those_of_the_whole_order_and_equal_ones_begin_with_the_newest() {
         let listed = || -> Vec<Listed> {
-            let values = [Some(2.0), None, Some(1.0), Some(2.0), Some(3.0), None, Some(2.0)];
+            let values = [Some(2.0), None, Some(1.0), Some(2.0), Some(3.0), Some(f64::NAN), Some(2.0)];
             let one = |(at, value): (i64, Option<f64>)| Listed {
                 key: (at, AttemptId(Digest([0; 32]))),
                 value: value.map(Value::from),
@@ -322,7 +327,7 @@ mod tests {
             (0..).zip(values).map(one).collect()
         };
         let starts = |most, is_descending| -> Vec<i64> {
-            first(listed(), most, is_descending).iter().map(|one| one.key.0).collect()
+            first_in_order(listed(), most, is_descending).iter().map(|one| one.key.0).collect()
         };
         let (up, down) = ([2, 6, 3, 0, 4, 5, 1], [4, 6, 3, 0, 2, 5, 1]);
         for most in 0..=8 {

@@ -75,7 +75,9 @@ fn accuracy_and_loss_have_a_column_if_an_attempt_has_them() {
     with.row.loss = Some(0.5);
     for (second, head) in [(line(2, 2), "TIME"), (with, "LOSS")] {
         let told = text(vec![line(1, 1), second]);
-        assert!(told.lines().next().is_some_and(|line| line.ends_with(head)), "{told}");
+        let (head_line, last) = (told.lines().next().unwrap(), told.lines().nth(2).unwrap());
+        assert!(head_line.ends_with(head) && !head_line.contains("ACCURACY"), "{told}");
+        assert_eq!(last.ends_with("0.5"), head == "LOSS", "{told}");
     }
 }
 
