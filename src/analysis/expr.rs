@@ -157,6 +157,23 @@ pub fn full_name(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String, Stri
     parse::resolve(name, tiers)
 }
 
+/// The condition that a field has this value, with a digest by its first digits. `None` for a value or a name that an
+/// expression in single quotes cannot hold.
+pub fn equality(name: &str, value: &Value) -> Option<String> {
+    let value = match value {
+        Value::Str(text) if text.contains(['"', '\'', '\\']) => return None,
+        Value::Str(text) => match text.get(..8) {
+            Some(short) if is_short(short, text) => format!("\"{short}\""),
+            _ => format!("\"{text}\""),
+        },
+        Value::Int(number) => number.to_string(),
+        _ => return None,
+    };
+    let is_plain = name.chars().all(|c| c.is_alphanumeric() || "_.@".contains(c));
+    let name = if is_plain { name.to_owned() } else { format!("`{name}`") };
+    (!name.contains('\'')).then(|| format!("{name} == {value}"))
+}
+
 impl Expr {
     /// Parses an expression over the given names.
     ///

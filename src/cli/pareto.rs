@@ -153,7 +153,7 @@ fn find_among<T: Asked>(
     };
     if !apart.is_empty() {
         let front = find_with(args, model, coordinates, &apart, context)?;
-        let note = front.points.first().and_then(|point| versions::apart_note(&apart, &point.run));
+        let note = front.points.first().and_then(|point| versions::apart_note(&apart, &point.run, &args.selection));
         note.into_iter().for_each(|note| say(&note));
         return Ok(front);
     }

@@ -2,10 +2,11 @@
 
 use super::mixes::{Mix, shares, unlike_mixes};
 use super::output::say;
-use super::selection::GPUS;
+use super::selection::{GPUS, Selection};
 use super::why::texts;
+use crate::analysis::expr::equality;
 use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
-use crate::record::{Digest, GroupId, Names, Part, Parts, Run, RunId, Value, Why, field};
+use crate::record::{Digest, GroupId, Names, Part, Parts, Run, RunId, Value, Why, field, first_of};
 use crate::report::{count, listed_fields, program_changes};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,25 +23,25 @@ pub(super) struct Grouping {
     any_version: bool,
 }
 
-/// The note why rows are more than those that were asked for. The condition that it shows is that of a row's `run`.
-pub(super) fn apart_note(fields: &[String], run: &Run) -> Option<String> {
+/// The note why rows are more than those that were asked for. It shows the condition that selects the rows which agree
+/// with a `run` in these fields.
+pub(super) fn apart_note(fields: &[String], run: &Run, selection: &Selection) -> Option<String> {
     let is_by_gpus = fields.iter().any(|name| name == GPUS);
     let is_by_version = fields.iter().any(|name| name != GPUS);
-    let kept = match (is_by_gpus, is_by_version) {
+    let told = match (is_by_gpus, is_by_version) {
         (false, false) => return None,
         (false, true) => "each version of the program has its own row",
         (true, false) => "each number of GPUs has its own row",
         (true, true) => "each number of GPUs and each version of the program has its own row",
     };
-    let of_run = |name: &String| match field(run, None, name)? {
-        Value::Str(text) if text.contains(['\'', '"', '$', '`', '\\']) => None,
-        Value::Str(text) => Some(format!("{name} == '{text}'")),
-        number => Some(format!("{name} == {number}")),
-    };
-    let condition = fields.iter().map(of_run).collect::<Option<Vec<_>>>();
-    let select = condition.map_or("--where".to_owned(), |parts| format!("--where \"{}\"", parts.join(" and ")));
-    let average = if is_by_version { "; --any-version averages over versions" } else { "" };
-    Some(format!("note: {kept} ({select} selects those of #1{average})"))
+    let of_run = fields.iter().map(|name| equality(name, &field(run, None, name)?)).collect::<Option<Vec<_>>>();
+    let arguments = of_run.map(|parts| selection.arguments(Some(&parts.join(" and ")))).unwrap_or_default();
+    let condition = arguments.get(1).filter(|text| !text.contains('\''));
+    let select = condition.map(|text| format!("--where '{text}' selects those of #1"));
+    let average = is_by_version.then(|| "--any-version averages over versions and programs".to_owned());
+    let fixes: Vec<String> = select.into_iter().chain(average).collect();
+    let fixes = if fixes.is_empty() { String::new() } else { format!(" ({})", fixes.join("; ")) };
+    Some(format!("note: {told}{fixes}"))
 }
 
 /// No more runs are read to compare their programs.
@@ -210,6 +211,12 @@ pub(super) fn averaged<'a>(
     }
     let mut between: BTreeSet<String> = differing(&firsts.iter().collect::<Vec<_>>()).into_iter().collect();
     between.retain(|name| is_grouped && !averaged.contains(name) && !columns.contains(name));
+    if averaged.contains("program.command") {
+        said.push(
+            "warning: rows average over different programs (`program.command` in --group-by keeps them apart)"
+                .to_owned(),
+        );
+    }
     said.extend(unlike_mixes(&mixes, &averaged));
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
@@ -268,6 +275,25 @@ pub(super) fn apart<'a>(
         ));
     }
     Ok(said)
+}
+
+/// A note if rows are of programs with different commands, and nothing else says so. A row has its number and its run.
+pub(super) fn of_commands<'a>(rows: impl Iterator<Item = (usize, &'a Run)>) -> Option<String> {
+    let mut commands: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, run) in rows {
+        if let Some(Value::List(words)) = field(run, None, "program.command") {
+            let command = words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            commands.entry(command).or_insert(number);
+        }
+    }
+    if commands.len() < 2 {
+        return None;
+    }
+    let mut commands: Vec<(usize, String)> = commands.into_iter().map(|(command, number)| (number, command)).collect();
+    commands.sort();
+    let named = commands.iter().map(|(number, command)| format!("#{number} `{command}`"));
+    let named = first_of(named, SHOWN);
+    Some(format!("note: rows are of different programs: {named} (`[model] name` in a manifest keeps programs apart)"))
 }
 
 /// Two runs of one command by programs that differ, if there are such, and whether they have one configuration.

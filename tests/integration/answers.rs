@@ -516,8 +516,8 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let apart = sandbox.run(&asked);
     let rows = apart.out.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();
     assert!(rows == 4 && apart.out.contains("worker.sh"), "{}", apart.out);
-    let note = "note: each version of the program has its own row (--where \"";
-    let condition = apart.err.split_once(note).and_then(|(_, rest)| rest.split_once('"')).expect(&apart.err).0;
+    let note = "note: each version of the program has its own row (--where '";
+    let condition = apart.err.split_once(note).and_then(|(_, rest)| rest.split_once("' selects")).expect(&apart.err).0;
     let selected = sandbox.run(&[asked.as_slice(), &["--where", condition]].concat()).out;
     let rows = selected.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();
     assert!(rows == 2, "{condition}: {selected}");
@@ -546,6 +546,28 @@ fn a_mean_over_programs_of_other_configurations_is_told() {
         assert!(said.contains("note: rows average over `params.x` ("), "{said}");
         assert!(said.contains("note: rows average over programs that differ (`ledger why "), "{said}");
     }
+}
+
+#[test]
+fn programs_with_other_commands_are_told_apart() {
+    let sandbox = Sandbox::new();
+    for (file, key, loss) in [("a.sh", "x", 2), ("b.sh", "y", 1)] {
+        sandbox.write(file, "echo \"loss $1\"\n");
+        let manifest = format!(
+            "[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"{file}\", \"{{{key}}}\"]\n\
+             [program.metrics]\nloss = 'loss (\\S+)'\n[params]\n{key} = [{loss}, {loss}.5]\n[hardware]\ndevice = \"cpu\"\n"
+        );
+        sandbox.write("m.toml", manifest);
+        sandbox.run(&["run", "m.toml"]).expect(0);
+    }
+    let asked = ["best", "--model", "toy", "--metric", "loss"];
+    let told = "note: rows are of different programs: #1 `sh b.sh {y}`, #3 `sh a.sh {x}` (";
+    let said = sandbox.run(&asked).err;
+    assert!(said.contains(told), "{said}");
+    let one = sandbox.run(&[asked.as_slice(), &["--where", "x > 0"]].concat()).err;
+    assert!(!one.contains("different programs"), "{one}");
+    let said = sandbox.run(&[asked.as_slice(), &["--group-by", "device"]].concat()).err;
+    assert!(said.contains("warning: rows average over different programs (`program.command` in --group-by"), "{said}");
 }
 
 #[test]

@@ -313,11 +313,7 @@ fn rows_do_not_average_over_numbers_of_gpus_and_say_if_samples_are_not_alike() {
     sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     let asked = ["best", "--model", "a", "--metric", "throughput", "--group-by", "batch_size"];
     let said = sandbox.run(&asked);
-    assert!(
-        said.err.contains("has its own row (--where \"hardware.gpus == 4\" selects those of #1)\n"),
-        "{}",
-        said.err
-    );
+    assert!(said.err.contains("has its own row (--where 'hardware.gpus == 4' selects those of #1)\n"), "{}", said.err);
     assert!(
         said.err.contains("warning: a sample is not the same in all rows: `data.side` is 128 or 64 ("),
         "{}",

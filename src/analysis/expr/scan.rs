@@ -66,8 +66,8 @@ pub(super) fn scan(text: &str) -> Result<Vec<(Token, Range<usize>)>, ExprError> 
 
 fn word(word: &str) -> (Token, usize) {
     let token = match word {
-        "inf" => Token::Real(f64::INFINITY),
-        "nan" => Token::Real(f64::NAN),
+        "inf" | "Infinity" => Token::Real(f64::INFINITY),
+        "nan" | "NaN" => Token::Real(f64::NAN),
         _ => Token::Word(word.to_owned()),
     };
     (token, word.len())
@@ -80,7 +80,8 @@ fn starts_number(rest: &str) -> bool {
 }
 
 fn is_inf(rest: &str) -> bool {
-    rest.strip_prefix("inf").is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    ["inf", "Infinity"].contains(&&rest[..end])
 }
 
 fn number(text: &str, at: usize) -> Result<(Token, usize), ExprError> {

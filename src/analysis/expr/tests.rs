@@ -49,6 +49,8 @@ fn comparisons_hold_as_they_read() {
         "flag == true",
         "accuracy > -inf",
         "loss == nan",
+        "loss == NaN",
+        "accuracy > -Infinity",
         "big == 9223372036854775807 and big != 9223372036854775806",
         "seed == 18446744073709551615 and seed != 18446744073709551614 and seed > 9223372036854775807",
         "seed > 1.0 and seed < 1e20 and seed in [18446744073709551615]",

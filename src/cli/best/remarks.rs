@@ -9,7 +9,7 @@ use crate::cli::output::say;
 use crate::cli::timed_inference;
 use crate::cli::versions;
 use crate::engine::{is_changed, is_compiled_late, is_stale, read_files};
-use crate::record::{Attempt, AttemptId, MetricKind};
+use crate::record::{Attempt, AttemptId, MetricKind, Run};
 use crate::report::{self, Ranking, count};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +18,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
     let first = ranking.places.first().map(|place| &place.contender.run);
-    said.extend(first.and_then(|run| versions::apart_note(&ranking.versions, run)));
+    said.extend(first.and_then(|run| versions::apart_note(&ranking.versions, run, &asked.selection)));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
     let rows = (1..).zip(ranking.places.iter().map(|place| vec![&place.contender]));
     said.extend(versions::averaged(rows, store)?);
     tell_doubtful(ranking, store, &mut said)?;
     let rows = (1..).zip(&ranking.places).filter(|(_, place)| place.contender.agreed.is_empty());
-    said.extend(versions::apart(rows.map(|(number, place)| (number, &place.contender.run)), store)?);
+    let runs: Vec<(usize, &Run)> = rows.map(|(number, place)| (number, &place.contender.run)).collect();
+    said.extend(versions::of_commands(runs.iter().copied()));
+    said.extend(versions::apart(runs.into_iter(), store)?);
     tell_outliers(ranking, store, &mut said)?;
     for line in said {
         match line.split_once(": ") {

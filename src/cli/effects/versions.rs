@@ -2,6 +2,7 @@
 
 use super::Axes;
 use super::confounded::{IMPORT, Subject};
+use crate::analysis::expr::equality;
 use crate::analysis::{Asked, Factor, ModelScale, Relation, SIGNIFICANCE, interactions_with, is_version};
 use crate::record::{Names, RunId, Value, count};
 use crate::report::{Confounded, p_value};
@@ -160,14 +161,7 @@ impl<T: Asked> Subject<'_, T> {
         fields(self.names).find_map(|name| {
             let own = attempts().find(|(_, of)| **of == version)?.0.field(name)?;
             let is_own = attempts().all(|(trial, of)| (trial.field(name).as_ref() == Some(&own)) == (*of == version));
-            let value = match &own {
-                Value::Str(text) if !text.contains(['"', '\'', '\\']) => format!("\"{text}\""),
-                Value::Int(number) => number.to_string(),
-                _ => return None,
-            };
-            let is_plain = name.chars().all(|c| c.is_alphanumeric() || "_.@".contains(c));
-            let name = if is_plain { name.clone() } else { format!("`{name}`") };
-            (is_own && !name.contains('\'')).then(|| format!("{name} == {value}"))
+            equality(name, &own).filter(|_| is_own)
         })
     }
 }
