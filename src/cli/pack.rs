@@ -4,7 +4,7 @@ use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
 use super::packing;
-use crate::record::{AttemptId, Digest, SourceText, Target, Value};
+use crate::record::{AttemptId, Digest, SourceText, Target, Value, first_of};
 use crate::report::{bytes, count, plain, table_of};
 use crate::wire::{ToPack, missing_sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +57,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// Reports the texts of the runs that are missing.
 pub(super) fn tell_missing(missing: &BTreeSet<(&'static str, Digest)>, why: &str) {
+    /// At most this many are named of each kind.
+    const NAMED: usize = 3;
+    let mut of_kind: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (kind, digest) in missing {
-        say(&format!("note: without {kind} {}: {why}", digest.prefix(8)));
+        of_kind.entry(kind).or_default().push(digest.prefix(8));
+    }
+    for (kind, digests) in of_kind {
+        match digests.as_slice() {
+            [one] => say(&format!("note: without {kind} {one}: {why}")),
+            many => say(&format!("note: without {} ({}): {why}", count(many.len(), kind), first_of(many, NAMED))),
+        }
     }
 }
 
