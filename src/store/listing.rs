@@ -5,7 +5,7 @@ use super::query::Reader;
 use super::tables::{Id, RECENT};
 use crate::record::{AttemptId, Digest, Row};
 use crate::wire::decode_row;
-use redb::{AccessGuard, ReadableTable, ReadableTableMetadata, StorageError};
+use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
@@ -39,14 +39,17 @@ impl Reader<'_> {
             let newer = skip.min(all);
             let rest = all - newer;
             let (count, older) = (rest.min(limit), rest.saturating_sub(limit));
-            let row = |item: Result<(AccessGuard<'_, (i64, Id)>, AccessGuard<'_, &[u8]>), StorageError>| {
-                Ok::<_, StoreError>(decode_row(item?.1.value())?)
+            let is_nearer_to_the_oldest = older < newer;
+            let mut rows: Vec<Row> = if is_nearer_to_the_oldest {
+                let items = table.iter()?.skip(older).take(count);
+                items.map(|item| Ok(decode_row(item?.1.value())?)).collect::<Result<_, StoreError>>()?
+            } else {
+                let items = table.iter()?.rev().skip(newer).take(count);
+                items.map(|item| Ok(decode_row(item?.1.value())?)).collect::<Result<_, StoreError>>()?
             };
-            if older >= newer {
-                return table.iter()?.rev().skip(newer).take(count).map(row).collect();
+            if is_nearer_to_the_oldest {
+                rows.reverse();
             }
-            let mut rows = table.iter()?.skip(older).take(count).map(row).collect::<Result<Vec<_>, _>>()?;
-            rows.reverse();
             return Ok(rows);
         }
         let (mut rows, mut left) = (Vec::new(), skip);
