@@ -225,7 +225,7 @@ pub fn ls_text(listing: &Listing) -> String {
             some => format!("{some} match"),
         });
     }
-    if shown == 0 && *matching > 0 {
+    if *matching > 0 && *skipped as u64 >= *matching {
         why.push(format!("--skip passes over all {matching} that match"));
     } else if *matching > shown + *skipped as u64 {
         why.push("-n N shows more, --all all of them".to_owned());

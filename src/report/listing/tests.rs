@@ -53,6 +53,13 @@ fn attempts_of_one_run_are_listed_with_their_own_ids() {
 }
 
 #[test]
+fn a_skip_beyond_the_last_row_is_told() {
+    let told = |skipped| ls_text(&Listing { total: 2, matching: 2, skipped, ..Listing::default() });
+    assert_eq!(told(2), "0 of 2 attempts (--skip passes over all 2 that match)\n");
+    assert_eq!(told(0), "0 of 2 attempts (-n N shows more, --all all of them)\n");
+}
+
+#[test]
 fn an_objective_without_a_column_gets_one() {
     let with = |run: u8, name: &str, value: f64| {
         let mut line = line(run, run);
