@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let Collected { attempts, sources, reruns } = collect(&args.ids, context)?;
     let length = packing::write(&args.output, 3, (&attempts, &sources), context)?;
     let missing = missing_sources(attempts.iter().map(|to_pack| &to_pack.attempt), &sources);
-    tell_missing(&missing, "the ledger does not keep it");
+    tell_missing(&missing, "not in the ledger");
     reruns.iter().for_each(|note| say(note));
     let file = args.output.display().to_string();
     context.answer(

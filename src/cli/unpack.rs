@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let code = take_in(&packs, context)?;
     for (path, packed) in &packs {
         let attempts = packed.attempts.iter().map(|one| &one.sealed.attempt);
-        tell_missing(&missing_sources(attempts, &packed.sources), &format!("`{}` does not hold it", path.display()));
+        tell_missing(&missing_sources(attempts, &packed.sources), &format!("not in `{}`", path.display()));
         packed.attempts.iter().for_each(|one| tell_packed_rerun(&one.sealed.attempt));
         tell_target(packed);
     }
