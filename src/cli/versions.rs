@@ -211,11 +211,12 @@ pub(super) fn averaged<'a>(
     }
     let mut between: BTreeSet<String> = differing(&firsts.iter().collect::<Vec<_>>()).into_iter().collect();
     between.retain(|name| is_grouped && !averaged.contains(name) && !columns.contains(name));
-    if averaged.contains("program.command") {
-        said.push(
-            "warning: rows average over different programs (`program.command` in --group-by keeps them apart)"
-                .to_owned(),
-        );
+    for (field, what) in [("program.command", "programs"), ("device", "devices")] {
+        if averaged.contains(field) {
+            said.push(format!(
+                "warning: rows average over different {what} (`{field}` in --group-by keeps them apart)"
+            ));
+        }
     }
     said.extend(unlike_mixes(&mixes, &averaged));
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();

@@ -197,6 +197,11 @@ fn rows_of_another_device_are_told_from_those_of_the_map_by_an_argument() {
     let named = sandbox.run(&[&import[..], &["--device", "A100"]].concat());
     assert!(named.err.is_empty() && named.code == Some(0), "{named:?}");
     assert_eq!(best(&sandbox).iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    let asked = ["best", "--model", "a", "--metric", "energy", "--group-by", "batch_size"];
+    let averaged = "warning: rows average over different devices (`device` in --group-by keeps them apart)";
+    assert!(sandbox.run(&asked).err.contains(averaged));
+    let apart = [&asked[..5], &["--group-by", "batch_size,device"]].concat();
+    assert!(!sandbox.run(&apart).err.contains(averaged));
     sandbox.run(&[&import[..], &["--device", ""]].concat()).complaint(2);
 }
 
