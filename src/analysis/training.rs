@@ -17,7 +17,7 @@ const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
 const WITHOUT_STEPS: [&str; 2] = ["idle", "inference_batch"];
 
 /// Why steps have no times.
-const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so the end of each step is unknown (flush each line; steps of less than a few ms need `t_ns` or `duration_ns`)";
+const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so the end of each step is unknown (flush each line; steps that end within microseconds of each other need `t_ns` or `duration_ns`)";
 /// If more than one in this many steps was read at once, the first and the last moment do not give the time of the training.
 const SHARED: usize = 20;
 /// Lines that follow each other faster than this may have waited to be read: it is about ten times the time to read one.

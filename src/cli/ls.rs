@@ -15,8 +15,8 @@ use crate::store::{Reader, StoreError};
 /// List attempts, newest first, including running ones
 ///
 /// Imported and hidden attempts are marked. A rerun shows its verdict; a line below the table names the attempts that
-/// reruns repeat. Columns without any value are left out: scripts read --json. For more than 1000 attempts it has no
-/// objectives and no reasons of failures.
+/// reruns repeat. ACCURACY and LOSS are left out if no attempt has them: scripts should read --json. Objectives and
+/// reasons of failures are shown for at most 1000 attempts.
 ///
 /// Example: ledger ls --where 'batch_size >= 64' --sort -energy --columns energy,batch_size
 #[derive(Debug, clap::Args)]

@@ -93,3 +93,25 @@ fn a_program_that_changes_during_a_sweep_ends_it() {
     sandbox.write("worker.sh", "true");
     assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], 3);
 }
+
+#[test]
+fn programs_with_other_commands_are_told_apart() {
+    let sandbox = Sandbox::new();
+    for (file, key, loss) in [("a.sh", "x", 2), ("b.sh", "y", 1)] {
+        sandbox.write(file, "echo \"loss $1\"\n");
+        let manifest = format!(
+            "[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"{file}\", \"{{{key}}}\"]\n\
+             [program.metrics]\nloss = 'loss (\\S+)'\n[params]\n{key} = [{loss}, {loss}.5]\n[hardware]\ndevice = \"cpu\"\n"
+        );
+        sandbox.write("m.toml", manifest);
+        sandbox.run(&["run", "m.toml"]).expect(0);
+    }
+    let asked = ["best", "--model", "toy", "--metric", "loss"];
+    let told = "note: rows are of different programs: #1 `sh b.sh {y}`, #3 `sh a.sh {x}` (";
+    let said = sandbox.run(&asked).err;
+    assert!(said.contains(told), "{said}");
+    let one = sandbox.run(&[asked.as_slice(), &["--where", "x > 0"]].concat()).err;
+    assert!(!one.contains("different programs"), "{one}");
+    let said = sandbox.run(&[asked.as_slice(), &["--group-by", "device"]].concat()).err;
+    assert!(said.contains("warning: rows average over different programs (`program.command` in --group-by"), "{said}");
+}

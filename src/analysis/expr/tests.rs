@@ -298,3 +298,16 @@ fn the_comparison_that_nothing_meets_is_found() {
     assert_eq!(unmet("gpus == 1 and gpus == 2"), None, "each is met by one of them");
     assert_eq!(unmet("gpus == 1 or gpus == 9"), None, "the other alternative is met");
 }
+
+#[test]
+fn a_condition_on_one_value_is_one_that_parses_and_holds() {
+    let digest = "0123456789abcdef".repeat(4);
+    let name = "program.files.my worker+1.sh";
+    let names = BTreeSet::from([name.to_owned()]);
+    let text = equality(name, &digest.as_str().into()).unwrap();
+    assert_eq!(text, "`program.files.my worker+1.sh` == \"01234567\"");
+    let condition = Expr::parse_in(&text, &[&names]).unwrap();
+    assert!(condition.matches(&|_| Some(digest.as_str().into())));
+    assert_eq!(equality("hardware.gpus", &Value::Int(4)).as_deref(), Some("hardware.gpus == 4"));
+    assert_eq!([equality("a", &"it's".into()), equality("it's", &Value::Int(1))], [None, None]);
+}
